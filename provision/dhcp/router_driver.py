@@ -19,6 +19,8 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
 
 KIND = "router-api"
+TEXT = ""
+"""The only field of a list of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class RouterList:
         path: with its query string.
         member: where the list is in the answer (`dhcpv4.general`); empty for the answer itself. An object
             counts as a list of one.
-        fields: members of the objects; one that is missing is empty, booleans are `true` and `false`.
+        fields: members of the objects; one that is missing is empty, booleans are `true` and `false`. A list
+            of texts has the one field TEXT.
     """
 
     kind: ClassVar[str] = "router-list"
@@ -134,6 +137,8 @@ def rows(query: RouterList, body: object) -> tuple[tuple[str, ...], ...] | Unkno
     for name in query.member.split(".") if query.member else ():
         listed = listed.get(name) if isinstance(listed, Mapping) else None
     listed = [listed] if isinstance(listed, Mapping) else listed
+    if query.fields == (TEXT,) and isinstance(listed, list):
+        listed = [{TEXT: entry} if isinstance(entry, str) else entry for entry in listed]
     if not isinstance(listed, list) or not all(isinstance(entry, Mapping) for entry in listed):
         return Unknown(f"{query.path}: the answer has no list {query.member}".rstrip())
     total = body.get("total") if isinstance(body, Mapping) else None

@@ -2,12 +2,14 @@
 
 Sources: OPNsense's documentation, "Use the API"; opnsense/core, `ApiControllerBase.php`; Ubiquiti's help
 page "Getting Started with the Official UniFi API", and the wiki page "UniFi Controller API" of the community;
-MikroTik's documentation, "REST API".
+MikroTik's documentation, "REST API"; pi-hole/FTL, `src/api/auth.c` and its specification `auth.yaml`.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,10 +23,13 @@ from provision.connections.contracts import (
     WebReply,
 )
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent
+from provision.values.errors import Permanent, ProvisionError, Transient
 from provision.values.redaction import Redactor
 
 UNAUTHORIZED = 401
+RESTART_SECONDS = 30.0
+"""How long Pi-hole's FTL may be away after a write that restarts it."""
+RESTART_PAUSE = 0.5
 
 
 class RouterSession(Protocol):
@@ -53,14 +58,16 @@ def problem_of(reply: WebReply) -> str:
     """Return why a router did not do what it was asked; empty if it did.
 
     OPNsense answers 200 with `result: failed` and reasons in `validations`, or a `status` other than `ok`.
-    UniFi has `meta.rc` and `meta.msg`; RouterOS `message` and `detail`.
+    UniFi has `meta.rc` and `meta.msg`; RouterOS `message` and `detail`; Pi-hole `error.message` and `.hint`.
     """
     body = reply.body if isinstance(reply.body, Mapping) else {}
     meta = body.get("meta")
     if isinstance(meta, Mapping) and meta.get("rc") != "ok":
         return f"{reply.status} {meta.get('msg') or meta.get('rc')}"
     if not HTTP_OK <= reply.status < HTTP_REDIRECT:
+        error = body.get("error")
         texts = [body.get(key) for key in ("message", "detail", "errorMessage")]
+        texts += [error.get(key) for key in ("message", "hint")] if isinstance(error, Mapping) else ()
         return " ".join([str(reply.status), *(str(text) for text in texts if text)])
     validations = body.get("validations")
     if isinstance(validations, Mapping) and validations:
@@ -179,12 +186,81 @@ class UniFiSession:
                 return
 
 
+class PiHoleSession:
+    """Pi-hole 6: a login with a password, and the id of the session with each request.
+
+    Pi-hole keeps few sessions at a time, so ours is ended with the connection. Its server restarts after a
+    write, and is waited for.
+
+    Args:
+        connection: to the API.
+        endpoint: whose credentials are sent.
+        redactor: masks the session's id.
+    """
+
+    def __init__(self, connection: WebConnection, endpoint: WebEndpoint, redactor: Redactor) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._redactor = redactor
+        self._headers: dict[str, str] | None = None
+        self._restarts_until = 0.0
+
+    @property
+    def requests(self) -> int:
+        """How many requests were sent."""
+        return self._connection.requests
+
+    def request(self, method: str, path: str, body: object = None) -> WebReply:
+        """Send one request; see RouterSession."""
+        is_new = self._headers is None
+        reply = self._send(method, path, body)
+        if reply.status == UNAUTHORIZED and not is_new:
+            self._headers = None  # a session ends after some idle time, or with a restart
+            reply = self._send(method, path, body)
+        if reply.status == UNAUTHORIZED:
+            raise _refused(self._endpoint, reply)
+        if method != "GET":
+            self._restarts_until = time.monotonic() + RESTART_SECONDS
+        return reply
+
+    def _send(self, method: str, path: str, body: object) -> WebReply:
+        while True:
+            try:
+                headers = self._log_in() if self._headers is None else self._headers
+                return self._connection.request(method, path, body, headers)
+            except Transient:  # of a write only where nothing was sent
+                if time.monotonic() > self._restarts_until:
+                    raise
+                time.sleep(RESTART_PAUSE)
+
+    def close(self) -> None:
+        """End the session and the connection."""
+        if self._headers:
+            with contextlib.suppress(ProvisionError):
+                self._connection.request("DELETE", "/api/auth", None, self._headers)
+        self._headers = None
+        self._connection.close()
+
+    def _log_in(self) -> dict[str, str]:
+        credentials = {"password": self._endpoint.token.get_secret_value()}
+        reply = self._connection.request("POST", "/api/auth", credentials)
+        session = reply.body.get("session") if isinstance(reply.body, Mapping) else None
+        if reply.status != HTTP_OK or not isinstance(session, Mapping) or session.get("valid") is not True:
+            raise _refused(self._endpoint, reply)
+        sid = session.get("sid")
+        self._headers = {"X-FTL-SID": sid} if isinstance(sid, str) and sid else {}
+        if self._headers:
+            self._redactor.add(SecretStr(self._headers["X-FTL-SID"]))
+        return self._headers
+
+
 def _refused(endpoint: WebEndpoint, reply: WebReply) -> Permanent:
     who = f"the login {endpoint.user}" if endpoint.user else "the token"
+    why = problem_of(reply) or "the answer has no session"
     return Permanent(
         Diagnostic(
             "API_AUTH_FAILED",
-            f"{endpoint.url} does not accept {who}: {problem_of(reply)}",
+            f"{endpoint.url} does not accept {who}: {why}",
             "router",
             remedy="Check `network.dhcp.api.user` and the secret that `network.dhcp.api.token` names.",
         )
@@ -193,6 +269,7 @@ def _refused(endpoint: WebEndpoint, reply: WebReply) -> Permanent:
 
 SESSIONS: Mapping[str, Callable[[WebConnection, WebEndpoint, Redactor], RouterSession]] = {
     "unifi": UniFiSession,
+    "pihole": PiHoleSession,
 }
 """How a back end logs in, by its name; those that are not here send name and secret with each request."""
 

@@ -4,7 +4,8 @@ OPNsense: docs.opnsense.org, "Use the API" and "Kea" below "Core API"; opnsense/
 `Kea/Api/Dhcpv4Controller.php`, `Kea/Api/Leases4Controller.php`, `Kea/KeaDhcpv4.xml` and
 `Base/ApiMutableModelControllerBase.php` (`setBase`, `delBase`, `searchBase`). UniFi: ubntwiki.com, "UniFi
 Controller API"; Art-of-WiFi/UniFi-API-client, `login`, `edit_client_fixedip`. RouterOS: help.mikrotik.com,
-"REST API" and "DHCP". No real one was at hand.
+"REST API" and "DHCP". Pi-hole: pi-hole/FTL, `src/api/docs/content/specs/` (`auth.yaml`, `config.yaml`,
+`dhcp.yaml`), `src/api/config.c` and `src/api/dhcp.c`. No real one was at hand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -31,6 +32,7 @@ from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.resource import Resource, ask
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.backends.opnsense import OpnSense
+from provision.dhcp.backends.pihole import PiHole
 from provision.dhcp.backends.routeros import RouterOs
 from provision.dhcp.backends.unifi import UniFi
 from provision.dhcp.contract import Reservation, Router
@@ -57,6 +59,8 @@ class WebBench:
         self.cookies: dict[str, str] = {}
         self.headers: dict[str, str] = {}
         """What each answer has."""
+        self.query = ""
+        """The query string of the request that is answered."""
         certificate, key = Authority().issue("router", "127.0.0.1")
         (folder / "router.pem").write_text(f"{certificate}\n{key}\n")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -76,7 +80,7 @@ class WebBench:
         return RouterDriver(self.router.system, session)
 
     def answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Reply:
-        """Return status and JSON of a request; a path has no query string."""
+        """Return status and JSON of a request; status 0: the connection breaks without an answer."""
         raise NotImplementedError
 
     def reserve(self, reservation: Reservation) -> None:
@@ -105,9 +109,12 @@ def _handler(bench: WebBench) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             body = json.loads(text) if text else None
-            path = urlsplit(self.path).path
+            path, bench.query = urlsplit(self.path).path, urlsplit(self.path).query
             bench.asked.append((self.command, path, body))
             status, answer = bench.answer(self.command, path, body, self.headers)  # type: ignore[arg-type]  # a mapping
+            if not status:
+                self.close_connection = True
+                return
             content = b"" if answer is None else json.dumps(answer).encode()
             self.send_response(status)
             for name, value in bench.cookies.items():
@@ -327,10 +334,74 @@ class RouterOsBench(WebBench):
         self.leases[name] = {".id": name, **fields, "comment": reservation.name, **more}
 
 
+class PiHoleBench(WebBench):
+    """Pi-hole 6: FTL restarts with a write, which breaks the next connection, and it forgets its sessions."""
+
+    backend = "pihole"
+
+    def __init__(self, folder: Path) -> None:
+        self.hosts: list[str] = []
+        self.leased: list[dict[str, Any]] = []
+        self.dhcp: dict[str, Any] = {"active": True, "start": "198.51.100.100", "end": "198.51.100.200"}
+        self.dhcp |= {"router": "198.51.100.1", "netmask": "255.255.255.0"}
+        self.sessions: set[str] = set()
+        self.restarts = 0
+        self._is_restarting = False
+        super().__init__(folder, PiHole("router", PREFIX), user="")
+
+    def answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Reply:
+        if self._is_restarting and method == "GET":
+            self._is_restarting = False
+            self.sessions.clear()
+            return 0, None
+        sid = headers.get("X-FTL-SID") or ""
+        if path == "/api/auth":
+            return self._log_in(body) if method == "POST" else self._log_out(sid)
+        if sid not in self.sessions:
+            return 401, {"error": {"key": "unauthorized", "message": "Unauthorized", "hint": None}}
+        if path == "/api/dhcp/leases":
+            return 200, {"leases": self.leased, "took": 0.001}
+        if method == "GET":
+            kept = {"hosts": self.hosts} if path.endswith("/hosts") else {**self.dhcp, "hosts": self.hosts}
+            return 200, {"config": {"dhcp": kept}, "took": 0.001}
+        return self._change(method, unquote(path.removeprefix("/api/config/dhcp/hosts/")))
+
+    def _log_in(self, body: Any) -> Reply:
+        session: dict[str, Any] = {"valid": False, "totp": False, "sid": None, "validity": -1}
+        if body != {"password": SECRET}:
+            return 401, {"session": {**session, "message": "password incorrect"}, "took": 0.2}
+        sid = base64.b64encode(f"session-{len(self.asked)}".encode()).decode()
+        self.sessions.add(sid)
+        session |= {"valid": True, "sid": sid, "validity": 1800, "message": "password correct"}
+        return 200, {"session": session, "took": 0.2}
+
+    def _log_out(self, sid: str) -> Reply:
+        if sid not in self.sessions:
+            return 401, {"error": {"key": "unauthorized", "message": "Unauthorized", "hint": None}}
+        self.sessions.remove(sid)
+        return 204, None
+
+    def _change(self, method: str, line: str) -> Reply:
+        if method == "PUT" and line in self.hosts:
+            hint = "Uniqueness of items is enforced"
+            return 400, {"error": {"key": "bad_request", "message": "Item already present", "hint": hint}}
+        if method == "DELETE" and line not in self.hosts:
+            return 404, {"took": 0.001}
+        self.hosts = [host for host in self.hosts if host != line] + [line] * (method == "PUT")
+        if self.query != "restart=false":
+            self.restarts += 1
+            self._is_restarting = True
+        return (201, {"took": 0.1}) if method == "PUT" else (204, None)
+
+    def reserve(self, reservation: Reservation) -> None:
+        self.hosts.append(f"{reservation.mac},{reservation.address},{reservation.name}")
+
+
 ROUTERS: dict[str, type[Any]] = {
     "opnsense": OpnSenseBench,
     "unifi": UniFiBench,
     "unifi without a console": UniFiServerBench,
     "unifi by key": UniFiKeyBench,
     "routeros": RouterOsBench,
+    "pihole": PiHoleBench,
 }

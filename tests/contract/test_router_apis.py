@@ -34,6 +34,7 @@ from tests.contract.router_benches import (
     SECRET,
     USER,
     OpnSenseBench,
+    PiHoleBench,
     RouterOsBench,
     UniFiBench,
     UniFiServerBench,
@@ -92,7 +93,7 @@ def test_an_address_without_https_gets_no_credentials() -> None:
 
 def test_only_the_login_says_the_secret(router: WebBench) -> None:
     ensure(router, OURS)
-    bodies = [body for _, path, body in router.asked if not path.endswith("/login")]
+    bodies = [body for _, path, body in router.asked if not path.endswith(("/login", "/api/auth"))]
     assert SECRET not in json.dumps(bodies)
 
 
@@ -268,6 +269,68 @@ def test_several_dhcp_servers_need_a_name(tmp_path: Path) -> None:
         fix = fix_of(bench, OURS)
         assert isinstance(fix, Impossible)
         assert "network.dhcp.server" in fix.diagnostic.summary
+
+
+def test_pihole_restarts_once_for_a_change_and_is_waited_for(tmp_path: Path) -> None:
+    with running(PiHoleBench, tmp_path) as bench:
+        ensure(bench, OURS)
+        assert (bench.hosts, bench.restarts) == (
+            [f"{OURS.mac},set:provision-lab-vm-1,{OURS.address},vm-1"],
+            1,
+        )
+        ensure(bench, replace(OURS, mac=SECOND.mac))
+        assert (bench.hosts, bench.restarts) == (
+            [f"{SECOND.mac},set:provision-lab-vm-1,{OURS.address},vm-1"],
+            2,
+        )
+
+
+def test_lines_of_others_on_pihole_are_read_and_kept(tmp_path: Path) -> None:
+    with running(PiHoleBench, tmp_path) as bench:
+        bench.hosts = [
+            "52:54:00:AA:BB:01,set:iot,198.51.100.9,camera,24h",
+            "laptop,198.51.100.8",
+            "id:x,ignore",
+        ]
+        bench.leased = [{"hwaddr": SECOND.mac, "ip": SECOND.address, "name": "*", "expires": 0}]
+        snapshot = bench.ask(RouterReservation(bench.router, OURS))
+        held = [(entry.mac, entry.address, entry.name) for entry in bench.router.reservations(snapshot)]
+        assert held == [
+            ("52:54:00:aa:bb:01", "198.51.100.9", "camera"),
+            ("", "198.51.100.8", "laptop"),
+            ("", "", ""),
+        ]
+        assert [(lease.mac, lease.name) for lease in bench.router.leases(snapshot)] == [(SECOND.mac, "")]
+        others = list(bench.hosts)
+        ensure(bench, OURS)
+        ensure(bench, OURS, absent=True)
+        assert bench.hosts == others
+
+
+def test_a_pihole_that_would_not_serve_it_is_named(tmp_path: Path) -> None:
+    with running(PiHoleBench, tmp_path) as bench:
+        bench.dhcp["active"] = False
+        assert "its DHCP server is off" in fix_of(bench, OURS).diagnostic.summary
+
+
+def test_an_app_password_that_may_change_nothing_is_a_failure_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hint = "The current app session is not allowed to modify Pi-hole config settings"
+    error = {"key": "forbidden", "message": "Unable to change configuration (read-only)", "hint": hint}
+    with running(PiHoleBench, tmp_path) as bench:
+        monkeypatch.setattr(bench, "_change", lambda *_request: (403, {"error": error}))
+        with pytest.raises(AssertionError, match=r"403 Unable to change .* The current app session"):
+            ensure(bench, OURS)
+
+
+def test_the_session_of_pihole_is_ended_with_the_connection(tmp_path: Path) -> None:
+    with running(PiHoleBench, tmp_path) as bench:
+        ensure(bench, OURS)
+        (sid,) = bench.sessions
+        assert sid.encode() not in bench.redactor.data(f"X-FTL-SID: {sid}".encode())
+        bench.driver.close()
+        assert bench.sessions == set()
 
 
 class RealRouter:

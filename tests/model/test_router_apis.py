@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from provision.connections.contracts import Endpoint, WebEndpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
 from provision.values.outcomes import ExitCode
-from tests.contract.router_benches import SECRET, USER, OpnSenseBench
+from tests.contract.router_benches import SECRET, USER, OpnSenseBench, PiHoleBench, WebBench
 from tests.model.model_site import Counted, ModelSite
 from tests.model.test_manual_dhcp import INVENTORY
 
 API = (
-    'backend: opnsense, api: {{ url: "{url}", user: {user}, token: !secret {{ file: {folder}/token }},'
+    'backend: {backend}, api: {{ url: "{url}", user: {user}, token: !secret {{ file: {folder}/token }},'
     ' fingerprint: "{pin}" }}'
 )
 
@@ -33,10 +33,21 @@ class Router(OpnSenseBench):
         return super()._read(verb)
 
 
-class Routed(ModelSite):
-    """A site with a stand-in for OPNsense."""
+class PiHole(PiHoleBench):
+    """Every client asks for its address at once."""
 
-    router: Router
+    def answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        rows = [line.split(",") for line in self.hosts]
+        self.leased = [
+            {"hwaddr": row[0], "ip": row[-2], "name": row[-1], "expires": 0, "clientid": "*"} for row in rows
+        ]
+        return super().answer(method, path, body, headers)
+
+
+class Routed(ModelSite):
+    """A site with a stand-in for a router."""
+
+    router: Any
 
     def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
         if isinstance(endpoint, WebEndpoint):
@@ -44,28 +55,49 @@ class Routed(ModelSite):
         return super().open(spec, endpoint)
 
 
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
-    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
+@contextmanager
+def routed(router: WebBench, folder: Path) -> Iterator[Routed]:
     for name, text in {
         "key": "not a real key\n",
         "key.pub": "ssh-ed25519 AAAA me\n",
         "token": SECRET,
     }.items():
-        (tmp_path / name).write_text(text)
-    with closing(Router(tmp_path)) as router:
-        router.subnet_of = "10.0.0.0/24"
+        (folder / name).write_text(text)
+    with closing(router):
         pin = router.endpoint.fingerprint.upper()
         pinned = ":".join(pin[at : at + 2] for at in range(0, len(pin), 2))
-        api = API.format(url=router.endpoint.url, user=USER, folder=tmp_path, pin=pinned)
-        text = INVENTORY.replace("backend: manual, order: @ORDER", api).replace("@FOLDER", str(tmp_path))
+        api = API.format(
+            backend=router.backend, url=router.endpoint.url, user=USER, folder=folder, pin=pinned
+        )
+        text = INVENTORY.replace("backend: manual, order: @ORDER", api).replace("@FOLDER", str(folder))
         text = (
             text.replace("@SHA", "a" * 64).replace("@PRINT", ":".join(["AA"] * 32)).replace("@KEY", "A" * 43)
         )
-        (tmp_path / "home.yaml").write_text(text)
-        routed = Routed(load(tmp_path / "home.yaml"), tmp_path / "state")
-        routed.router = router
-        yield routed
+        (folder / "home.yaml").write_text(text)
+        site = Routed(load(folder / "home.yaml"), folder / "state")
+        site.router = router
+        yield site
+
+
+@pytest.fixture(autouse=True)
+def quick_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Routed]:
+    router = Router(tmp_path)
+    router.subnet_of = "10.0.0.0/24"
+    with routed(router, tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def pihole(tmp_path: Path) -> Iterator[Routed]:
+    router = PiHole(tmp_path)
+    router.dhcp["start"] = "10.0.0.100"
+    with routed(router, tmp_path) as site:
+        yield site
 
 
 def test_vms_get_reserved_addresses_and_a_second_run_changes_nothing(site: Routed) -> None:
@@ -80,20 +112,31 @@ def test_vms_get_reserved_addresses_and_a_second_run_changes_nothing(site: Route
 def test_the_checks_read_reservations_and_leases_by_themselves(site: Routed) -> None:
     assert site.apply().exit_code == ExitCode.DONE
     site.verifier = None
-
-    def outcomes() -> dict[tuple[str, str], str]:
-        names = ("test_address_is_leased", "test_address_is_reserved")
-        return {
-            (check.check, check.subject): str(check.outcome)
-            for check in site.verify().checks
-            if check.check in names
-        }
-
-    proven = outcomes()
+    proven = address_outcomes(site)
     assert (len(proven), set(proven.values())) == (5, {"proven"}), proven
     site.router.entries.clear()
     site.router.served.clear()
-    assert set(outcomes().values()) == {"failed"}
+    assert set(address_outcomes(site).values()) == {"failed"}
+
+
+def address_outcomes(site: Routed) -> dict[tuple[str, str], str]:
+    names = ("test_address_is_leased", "test_address_is_reserved")
+    return {
+        (check.check, check.subject): str(check.outcome)
+        for check in site.verify().checks
+        if check.check in names
+    }
+
+
+def test_a_pihole_keeps_reservations_that_the_checks_read_by_themselves(pihole: Routed) -> None:
+    assert pihole.apply().exit_code == ExitCode.DONE
+    assert pihole.plan().empty
+    pihole.verifier = None
+    proven = address_outcomes(pihole)
+    assert (len(proven), set(proven.values())) == (5, {"proven"}), proven
+    pihole.router.hosts.clear()
+    assert set(address_outcomes(pihole).values()) == {"failed"}
+    assert any("pihole" in note.summary for note in untested(pihole.inventory))
 
 
 def test_a_reservation_that_is_not_read_back_stops_before_the_vm_boots(

@@ -39,6 +39,11 @@ BACKENDS: Mapping[str, DhcpBackend] = {
         orders=("reserve_first",),
         router="provision.dhcp.backends.routeros:RouterOs.declared",
     ),
+    "pihole": DhcpBackend(
+        "api",
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.pihole:PiHole.declared",
+    ),
     "kea": DhcpBackend(
         "ssh",
         ("address", "file"),

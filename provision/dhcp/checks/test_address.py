@@ -65,8 +65,12 @@ WEB = {
         ("/rest/ip/dhcp-server/lease?dynamic=false", "mac-address", "address"),
         ("/rest/ip/dhcp-server/lease?status=bound", "active-mac-address", "active-address"),
     ),
+    "pihole": (("/api/config/dhcp/hosts", "", ""), ("/api/dhcp/leases", "hwaddr", "ip")),
 }
-"""Reservations and leases of routers with a web API: path, member with the MAC, member with the address."""
+"""Reservations and leases of routers with a web API: path, member with the MAC, member with the address.
+
+Pi-hole's reservations are lines with commas, without members.
+"""
 
 
 @pytest.fixture
@@ -110,7 +114,12 @@ def _web(site: Site, router: Dhcp, kind: int) -> list[set[str]]:
     reply = site.get(ROUTER, path.format(quote(router.server or "default", safe="")))
     assert reply.status == http.HTTPStatus.OK, f"{reply.status} {reply.text}"
     answer = json.loads(reply.text)
-    rows = answer.get("rows", answer.get("data")) if isinstance(answer, dict) else answer
+    if not mac:
+        return [set(line.lower().split(",")) for line in answer["config"]["dhcp"]["hosts"]]
+    lists = (
+        [answer.get(name) for name in ("rows", "data", "leases")] if isinstance(answer, dict) else [answer]
+    )
+    rows = next((rows for rows in lists if rows is not None), None)
     assert isinstance(rows, list), f"no list: {reply.text[:200]}"
     fixed = [row for row in rows if kind or row.get("use_fixedip", True)]
     return [{str(row.get(mac)).lower().replace("-", ":"), str(row.get(address))} for row in fixed]

@@ -136,7 +136,6 @@ class ShellConnection(Protocol):
         Raises:
             Transient, Permanent: no connection; Refused: the host key.
         """
-        ...
 
     def upload(self, path: str, data: bytes | memoryview, cancel: Cancel, *, lock: str = "") -> None:
         """Write `data` to a file (0600) over a channel of its own.
@@ -151,15 +150,12 @@ class ShellConnection(Protocol):
             UploadLockedError: somebody else holds that lock, and nothing was sent.
             Transient, Permanent: it was not written.
         """
-        ...
 
     def kill_group(self, pgid: int) -> None:
         """TERM to a process group over a second channel, after 10 s KILL."""
-        ...
 
     def close(self) -> None:
         """End the connection; safe to call twice."""
-        ...
 
 
 class ApiError(Exception):
@@ -198,11 +194,9 @@ class ApiConnection(Protocol):
             Transient, Permanent: no answer; Refused for a wrong certificate.
             UnknownOutcome: a write was sent and the answer is missing.
         """
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +240,9 @@ class KubeConnection(Protocol):
             Transient, Permanent: no answer, or an API that is not ready; Refused for a wrong certificate.
             UnknownOutcome: a write was sent and the answer is missing.
         """
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,15 +281,12 @@ class WebConnection(Protocol):
             Transient, Permanent: no answer; Refused for a wrong certificate.
             UnknownOutcome: a write was sent and the answer is missing.
         """
-        ...
 
     def cookie(self, name: str) -> str:
         """Return the value of a cookie that the server has set, or empty."""
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

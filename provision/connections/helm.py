@@ -73,7 +73,6 @@ class Helm(Protocol):
         Raises:
             Permanent: the program cannot run here, or is of another major version.
         """
-        ...
 
 
 class LocalHelm:

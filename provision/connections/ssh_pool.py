@@ -38,11 +38,9 @@ class PooledConnection(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether it holds a descriptor."""
-        ...
 
     def detach(self) -> Sequence[paramiko.Transport]:
         """Return its transports, which the caller closes; the next use opens others."""
-        ...
 
 
 class SshPool:

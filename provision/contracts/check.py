@@ -82,15 +82,12 @@ class Site(Protocol):
     @property
     def inventory(self) -> Inventory:
         """What was declared."""
-        ...
 
     def is_away(self, system: str) -> bool:
         """Return whether a system cannot be reached now."""
-        ...
 
     def host(self, system: str) -> Host:
         """Return testinfra's view of a system; the check ends as unknown when it is away."""
-        ...
 
     def get(self, system: str, path: str) -> ApiReply:
         """Return what an API answers to a GET; the check ends as unknown when it is away.
@@ -98,15 +95,12 @@ class Site(Protocol):
         Raises:
             ProvisionError: it gives no answers, though it did before.
         """
-        ...
 
     def skew(self, system: str) -> float:
         """Return a host's clock minus the controller's, in seconds, when the host last answered."""
-        ...
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
         """Run commands again for some time, for what is true only some time after a change."""
-        ...
 
 
 class Trials(Protocol):
@@ -119,7 +113,6 @@ class Trials(Protocol):
     @property
     def run(self) -> str:
         """Identifies this verification; part of the names and labels of what checks make."""
-        ...
 
     def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
         """Send one request to an API, also while the run is being interrupted: cleaning up must be possible.
@@ -127,7 +120,6 @@ class Trials(Protocol):
         Raises:
             ProvisionError: no answer.
         """
-        ...
 
     def pause(self, seconds: float, *, final: bool = False) -> None:
         """Wait.
@@ -139,15 +131,12 @@ class Trials(Protocol):
         Raises:
             Interrupted: the run must leave.
         """
-        ...
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what was made the first time for this name, or raise what was raised then."""
-        ...
 
     def at_end(self, name: str, remove: Callable[[], None]) -> None:
         """Call this once after all checks, also after an interruption; one call for each name.
 
         What it raises is a failed check of that name.
         """
-        ...

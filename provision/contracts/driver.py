@@ -74,7 +74,6 @@ class Driver(Protocol):
     @property
     def round_trips(self) -> int:
         """Executions (hosts) or requests (APIs) so far; tests hold the engine to it."""
-        ...
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
         """Ask everything at once: one execution on a host.
@@ -82,7 +81,6 @@ class Driver(Protocol):
         Raises:
             Transient, Permanent, Refused: the system gives no answers at all.
         """
-        ...
 
     def act(
         self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
@@ -100,15 +98,12 @@ class Driver(Protocol):
         Returns:
             One result per action, then one per effect.
         """
-        ...
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
         """Reboot, wait for another boot id, reconnect, and return it. Its marker is satisfied by that."""
-        ...
 
     def close(self) -> None:
         """Release the connection."""
-        ...
 
 
 class Hold(Protocol):
@@ -117,15 +112,12 @@ class Hold(Protocol):
     @property
     def alive(self) -> bool:
         """Whether it is still held."""
-        ...
 
     def idle(self, run: str) -> float:
         """Return the seconds for which no other run than `run` had held it; 0.0 if that is unknown."""
-        ...
 
     def release(self) -> None:
         """Free it; safe to call twice."""
-        ...
 
 
 @runtime_checkable
@@ -138,7 +130,6 @@ class Keeper(Protocol):
         Raises:
             ProvisionError: another run holds it (exit 6), or the host gives no answers.
         """
-        ...
 
 
 @runtime_checkable
@@ -151,4 +142,3 @@ class Sender(Protocol):
         Raises:
             ProvisionError: no answer.
         """
-        ...

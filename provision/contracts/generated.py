@@ -45,7 +45,6 @@ class Generated(Protocol):
 
     def host_key(self, purpose: str) -> KeyPair:
         """Return an ed25519 key pair, the same for the same purpose within one run."""
-        ...
 
     def value(self, name: str) -> SecretStr:
         """Return a value that the role declares: the new one while a rotation goes on.
@@ -53,8 +52,6 @@ class Generated(Protocol):
         Raises:
             NotYet: no home has it, and one of them gives no answer.
         """
-        ...
 
     def former(self, name: str) -> SecretStr | None:
         """Return the value that a rotation replaces, as long as a home still has it."""
-        ...

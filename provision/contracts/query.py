@@ -73,12 +73,9 @@ class QueryKind(Protocol):
     @property
     def query(self) -> type[Any]:
         """The class of the queries."""
-        ...
 
     def script(self, queries: Sequence[Any]) -> str:
         """Return one POSIX fragment that answers all queries; it writes nothing."""
-        ...
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         """Return an answer or Unknown for every query."""
-        ...

@@ -22,27 +22,22 @@ class Resource(Protocol):
     @property
     def key(self) -> Key:
         """Identity."""
-        ...
 
     @property
     def source(self) -> Source | None:
         """Inventory line, if there is one."""
-        ...
 
     def queries(self) -> tuple[Any, ...]:
         """Return the queries whose answers `changes` and `fix` look at."""
-        ...
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs; empty means: as desired.
 
         Called through `changes_of`, which handles Unknown answers: here every query has a real answer.
         """
-        ...
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Return how to correct what `changes` names; only called when it names something."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,6 @@ class ToleratesUnknown(Protocol):
 
     def optional_queries(self) -> tuple[Any, ...]:
         """Return the queries whose answer may be Unknown in `changes` and `fix`."""
-        ...
 
 
 @runtime_checkable
@@ -90,7 +84,6 @@ class Mergeable(Protocol):
 
     def merge(self, other: Any) -> Any:
         """Return the union, or None when the two contradict each other."""
-        ...
 
 
 AnswerId = tuple[str, Any]
@@ -103,7 +96,6 @@ class AffectsAnswers(Protocol):
 
     def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
         """Return the answers that other steps may read and that these changes alter."""
-        ...
 
 
 def affected_answers(resource: Resource, changes: Sequence[Change]) -> frozenset[AnswerId]:
@@ -117,7 +109,6 @@ class Creatable(Protocol):
 
     def creation(self) -> tuple[Change, ...]:
         """Return the changes that make it where nothing of it is there."""
-        ...
 
 
 def meaning(query: Any) -> str:

@@ -20,13 +20,11 @@ class ApiRouter(Router, Protocol):
 
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why a reservation would have no effect on this router; empty if it would."""
-        ...
 
     def requests(
         self, snapshot: Snapshot, reservation: Reservation, /, *, absent: bool
     ) -> tuple[Request, ...]:
         """Return what makes our reservation, or removes it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,32 +106,25 @@ class Router(Protocol):
     @property
     def system(self) -> str:
         """The system that it is spoken to on."""
-        ...
 
     @property
     def capabilities(self) -> Capabilities:
         """What it can do."""
-        ...
 
     def queries(self) -> tuple[Any, ...]:
         """Return the queries whose answers `reservations` and `leases` read; none of them may be Unknown."""
-        ...
 
     def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Return all reservations that the router holds, ours and others."""
-        ...
 
     def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Return all leases."""
-        ...
 
     def place(self, name: str) -> str:
         """Return the place of our entry for a host, in the form of `Reservation.place`."""
-        ...
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
-        ...
 
 
 def fold_mac(text: str) -> str:

@@ -38,7 +38,6 @@ class RouterSession(Protocol):
     @property
     def requests(self) -> int:
         """How many requests were sent."""
-        ...
 
     def request(self, method: str, path: str, body: object = None) -> WebReply:
         """Send one request with what proves who asks.
@@ -47,11 +46,9 @@ class RouterSession(Protocol):
             Permanent: the router does not accept the credentials.
             Transient, Refused, UnknownOutcome: see WebConnection.
         """
-        ...
 
     def close(self) -> None:
         """End the connection."""
-        ...
 
 
 def problem_of(reply: WebReply) -> str:

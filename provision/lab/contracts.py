@@ -73,39 +73,30 @@ class Guests(Protocol):
 
     def import_disk(self, source: Path, target: Path, size: float) -> None:
         """Create `target` (size in GiB, at least the source's) from the image `source`."""
-        ...
 
     def create_disk(self, target: Path, size: float) -> None:
         """Create an empty disk of `size` GiB."""
-        ...
 
     def grow_disk(self, disk: Path, size: float) -> None:
         """Grow a disk to `size` GiB."""
-        ...
 
     def create_efivars(self, target: Path) -> None:
         """Create the file of OVMF variables without enrolled keys."""
-        ...
 
     def start(self, spec: GuestSpec) -> None:
         """Start a guest; return as soon as its process runs. Raises GuestError."""
-        ...
 
     def pid(self, vmid: int) -> int | None:
         """Return the process id of a running guest."""
-        ...
 
     def stop(self, vmid: int) -> None:
         """Kill a guest; no error if it is off."""
-        ...
 
     def shutdown(self, vmid: int, timeout: float) -> bool:
         """Ask for a clean shutdown; False if the guest still runs after `timeout` seconds."""
-        ...
 
     def forget(self, vmid: int) -> None:
         """Remove seed, logs and sockets of a guest that is off; the caller removes the disks."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +119,18 @@ class Hypervisor(Protocol):
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
         """Read the PCI functions from sysfs."""
-        ...
 
     def bind_vfio(self, addresses: tuple[str, ...]) -> None:
         """Bind functions to vfio-pci as Proxmox does (new_id, unbind, bind). Raises GuestError."""
-        ...
 
     def read_snippet(self, name: str) -> str | None:
         """Return the text of /var/lib/vz/snippets/<name>, or None."""
-        ...
 
     def reboot(self) -> None:
         """Reboot the hypervisor VM cleanly."""
-        ...
 
     def facts(self) -> dict[str, object]:
         """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios).
 
         Also `boot_id`, which shows that a reboot is complete.
         """
-        ...

@@ -56,19 +56,15 @@ class Progress(Protocol):
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
-        ...
 
     def notice(self, text: str) -> None:
         """Show a line soon; safe inside a signal handler."""
-        ...
 
     def pause(self) -> None:
         """Stop drawing, so that a person can be asked."""
-        ...
 
     def resume(self) -> None:
         """Draw again."""
-        ...
 
 
 class JsonLines:

@@ -25,19 +25,15 @@ class Bench(Protocol):
     @property
     def router(self) -> Router:
         """The back end."""
-        ...
 
     def ask(self, resource: Resource) -> Snapshot:
         """Return the answers to a resource's questions."""
-        ...
 
     def act(self, fix: Fix | ApiCall) -> None:
         """Carry out a fix and the effects that it names, or the requests of a call."""
-        ...
 
     def reserve(self, reservation: Reservation) -> None:
         """Make a reservation as somebody else does."""
-        ...
 
 
 OURS = Reservation("bc:24:11:00:00:01", "198.51.100.21", "vm-1")

@@ -37,19 +37,15 @@ class Answers(Protocol):
         Raises:
             ProvisionError: the system gives no answers.
         """
-        ...
 
     def held(self, system: str) -> Snapshot:
         """Return the answers at hand, without a round trip; an empty snapshot when there are none."""
-        ...
 
     def gather(self, queries: Mapping[str, Iterable[Any]]) -> None:
         """Ask several systems at once, one round trip each; one that gives no answers is left out."""
-        ...
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked (`vm-gpu is off by hand`), or an empty string."""
-        ...
 
 
 class Requests(Protocol):
@@ -57,15 +53,12 @@ class Requests(Protocol):
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked, or an empty string."""
-        ...
 
     def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
         """Send one request of a check to an API."""
-        ...
 
     def pause(self, seconds: float, *, final: bool = False) -> None:
         """Wait."""
-        ...
 
 
 class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no types

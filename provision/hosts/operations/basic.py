@@ -30,7 +30,6 @@ class Operation(Protocol):
 
     def shell(self) -> str:
         """Return it as a POSIX fragment for `set -eu`."""
-        ...
 
 
 def quote(text: str) -> str:

@@ -27,15 +27,12 @@ class Filter(Protocol):
 
     def feed(self, data: bytes) -> bytes:
         """Return what may pass."""
-        ...
 
     def ahead(self, data: bytes) -> bytes:
         """Return what would pass if this came next; nothing is taken."""
-        ...
 
     def flush(self) -> bytes:
         """Return what was held back."""
-        ...
 
 
 class Kept:

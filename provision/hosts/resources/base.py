@@ -85,15 +85,12 @@ class Part(Protocol):
 
     def queries(self) -> tuple[Any, ...]:
         """Return the queries whose answers `changes` and `operations` read."""
-        ...
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs."""
-        ...
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return what corrects it; only called when something differs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

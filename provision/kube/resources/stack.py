@@ -46,12 +46,10 @@ class Place(Protocol):
     @property
     def kube_name(self) -> str:
         """Its Node, by name."""
-        ...
 
     @property
     def address(self) -> str:
         """Its Node, by address."""
-        ...
 
 
 P = TypeVar("P", bound=Place)

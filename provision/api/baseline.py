@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from provision.api.check_session import FreshAnswers
 from provision.engine.environment import Options, Verification
 from provision.engine.model import Checkpoint
-from provision.engine.run_lock import unusable
+from provision.engine.run_lock import usable
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
@@ -98,11 +98,9 @@ class Baseline:
             UsageError: the folder cannot be written.
         """
         kept = {"subject": subject, "claims": {key: str(outcome) for key, outcome in before.items()}}
-        try:
+        with usable(self.path.parent):
             make_private_folder(self.path.parent)
             write_whole(self.path, json.dumps(kept, indent=1, sort_keys=True))
-        except OSError as error:
-            raise unusable(self.path.parent, error) from None
 
     def retire(self, report: VerifyReport) -> None:
         """Remove it, if a verification of the whole site shows nothing that got worse since."""

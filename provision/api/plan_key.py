@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from provision.engine.run_lock import unusable
+from provision.engine.run_lock import usable
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.whole_file import make_private_folder, write_whole
@@ -31,12 +31,11 @@ def plan_key(folder: Path) -> bytes:
         return hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
     path = folder / "plan.key"
     try:
-        if not path.is_file():
-            make_private_folder(path.parent)
-            write_whole(path, secrets.token_hex(32))
-        return bytes.fromhex(path.read_text().strip())
-    except OSError as error:
-        raise unusable(folder, error) from None
+        with usable(folder):
+            if not path.is_file():
+                make_private_folder(path.parent)
+                write_whole(path, secrets.token_hex(32))
+            return bytes.fromhex(path.read_text().strip())
     except ValueError:
         summary = f"{path} is damaged"
         raise UsageError(Diagnostic("PLAN_KEY_DAMAGED", summary, remedy=f"rm {path}")) from None

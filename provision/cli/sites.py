@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -113,14 +114,10 @@ def _state_folder() -> Path:
         UsageError: something else is in its place, or above it.
     """
     from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
-    from provision.engine.run_lock import unusable  # noqa: PLC0415 - keep --help fast
+    from provision.engine.run_lock import usable  # noqa: PLC0415 - keep --help fast
 
     folder = state_folder()
-    try:
+    with usable(folder), suppress(FileNotFoundError):
         if not stat.S_ISDIR(folder.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except FileNotFoundError:
-        pass
-    except OSError as problem:
-        raise unusable(folder, problem) from None
     return folder

@@ -67,15 +67,14 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
     step = state.step
     worth_asking = bool(state.plan.changes or state.plan.late)
     if step.gate and worth_asking and not state.prepared and run.question(step.gate) is not True:
-        return _waiting(Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name))
+        closed = Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name)
+        return StepResult(Outcome.WAITING, closed.summary, (closed,), stops=True)
     if is_stale(run, state):
         silence = refresh(run, state)
         if silence is not None:
-            is_absent = isinstance(silence, AwayError) and silence.away.absent
-            # What does not exist needs no removal: the plan says so, too.
-            return (
-                StepResult(Outcome.UNCHANGED) if is_absent and run.expander.destroying else unreached(silence)
-            )
+            if run.expander.destroying and isinstance(silence, AwayError) and silence.away.absent:
+                return StepResult(Outcome.UNCHANGED)  # it needs no removal: the plan says so, too
+            return unreached(silence)
     if state.plan.problem is not None and not state.resources:
         return failed(state.plan.problem)
     for system, batch in _batches(run, state):
@@ -111,10 +110,6 @@ def _arisen(run: Run, state: StepState) -> list[Resource]:
         if differing is not None and isinstance(differing.remedy, Fix | ApiCall):
             arisen.append(resource)
     return arisen
-
-
-def _waiting(diagnostic: Diagnostic) -> StepResult:
-    return StepResult(Outcome.WAITING, diagnostic.summary, (diagnostic,), stops=True)
 
 
 # ---------------------------------------------------------------- acting

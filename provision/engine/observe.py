@@ -53,27 +53,22 @@ def observe(
 
     def ask(name: str) -> None:
         ways = session.systems[name].spec.ways
-        for other in dict.fromkeys(other for way in ways for other in way.questions):
-            # Only who comes first is waited for: it has a thread by now.
-            if place.get(other, len(place)) < place[name]:
-                workers.wait_for(answered[other], cancel)
-        errors = [session.error_of(way.questions) for way in ways]
-        if all(errors):
-            session.systems[name].error = errors[0]  # the others were tried already
-            return
-        queries = {*questions[name], *remembered.get(name, ())}
         try:
-            session.ask(name, queries, cancel)
+            for other in dict.fromkeys(other for way in ways for other in way.questions):
+                # Only who comes first is waited for: it has a thread by now.
+                if place.get(other, len(place)) < place[name]:
+                    workers.wait_for(answered[other], cancel)
+            errors = [session.error_of(way.questions) for way in ways]
+            if all(errors):
+                session.systems[name].error = errors[0]  # the others were tried already
+            else:
+                session.ask(name, {*questions[name], *remembered.get(name, ())}, cancel)
         except ProvisionError as error:
             session.systems[name].error = error
-
-    def ask_and_tell(name: str) -> None:
-        try:
-            ask(name)
         finally:
             answered[name].set()
 
-    workers.each(names, ask_and_tell, cancel)
+    workers.each(names, ask, cancel)
 
 
 def _dependents_last(names: list[str], session: Session) -> list[str]:

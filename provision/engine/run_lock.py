@@ -29,21 +29,24 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 """What flock(2) says on network filesystems without a lock service."""
 
 
-def unusable(folder: Path, error: OSError) -> UsageError:
-    """Return the error of a folder of the state that cannot be made, read or written: exit 64."""
-    remedy = "set PROVISION_STATE to a folder of yours"
-    if error.errno in _NO_LOCKS:
-        remedy = "set PROVISION_STATE to a folder on a local disk: files there cannot be locked"
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        remedy = f"free some space there, or {remedy} elsewhere"
-    return UsageError(
-        Diagnostic(
-            "STATE_UNUSABLE",
-            f"the state of runs cannot be kept in {folder}: {error.strerror}",
-            untouched="nothing was touched",
-            remedy=remedy,
-        )
-    )
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Do something with the files of a folder of the state.
+
+    Raises:
+        UsageError: they cannot be made, read or written (exit 64).
+    """
+    try:
+        yield
+    except OSError as error:
+        remedy = "set PROVISION_STATE to a folder of yours"
+        if error.errno in _NO_LOCKS:
+            remedy = "set PROVISION_STATE to a folder on a local disk: files there cannot be locked"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            remedy = f"free some space there, or {remedy} elsewhere"
+        summary = f"the state of runs cannot be kept in {folder}: {error.strerror}"
+        untouched = "nothing was touched"
+        raise UsageError(Diagnostic("STATE_UNUSABLE", summary, untouched=untouched, remedy=remedy)) from None
 
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -58,24 +61,16 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
         ProvisionError: another run holds it (exit 6), with its id, who and since when.
         UsageError: the folder of the state cannot hold it.
     """
-    try:
+    with usable(path.parent):
         make_private_folder(path.parent)
         handle = os.open(path, os.O_CREAT | _FLAGS, 0o600)
-    except OSError as error:
-        raise unusable(path.parent, error) from None
     try:
-        try:
-            is_taken = _taken(handle)
-        except OSError as error:
-            raise unusable(path.parent, error) from None
-        if not is_taken:
-            raise _locked(_holder_text(_read(handle)))
-        holder = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
-        try:
+        with usable(path.parent):
+            if not _taken(handle):
+                raise _locked(_holder_text(_read(handle)))
+            holder = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
             os.ftruncate(handle, 0)
             os.pwrite(handle, holder, 0)
-        except OSError as error:
-            raise unusable(path.parent, error) from None
         try:
             yield
         finally:
@@ -104,26 +99,22 @@ def clear_run_lock(path: Path) -> Holder | None:
         ProvisionError: a run holds the lock (exit 6); only its end frees it.
         UsageError: the folder of the state can hold no lock.
     """
-    try:
-        handle = os.open(path, _FLAGS)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unusable(path.parent, error) from None
-    try:
+    with usable(path.parent):
         try:
+            handle = os.open(path, _FLAGS)
+        except FileNotFoundError:
+            return None
+    try:
+        with usable(path.parent):
             is_taken = _taken(handle)
-        except OSError as error:
-            raise unusable(path.parent, error) from None
-        if not is_taken:
             holder = _read(handle)
-            remedy = "wait for its end; Ctrl-C in its terminal ends it"
-            if holder is not None:
-                remedy += f", and so does kill {holder.pid} on the machine where it runs"
-            raise _locked(_holder_text(holder), remedy)
-        left = _read(handle)
-        os.ftruncate(handle, 0)
-        return left
+            if is_taken:
+                os.ftruncate(handle, 0)
+                return holder
+        remedy = "wait for its end; Ctrl-C in its terminal ends it"
+        if holder is not None:
+            remedy += f", and so does kill {holder.pid} on the machine where it runs"
+        raise _locked(_holder_text(holder), remedy)
     finally:
         os.close(handle)
 

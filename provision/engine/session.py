@@ -18,12 +18,14 @@ from provision.contracts.resource import AnswerId
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec, Way
 from provision.engine import workers
-from provision.engine.retry import ATTEMPTS, retrying
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Transient
 
 T = TypeVar("T")
+ATTEMPTS = 3
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts."""
 CLOCK_TICK = 1.0
 """Hosts note the end of a lock in whole seconds."""
 PATIENCE = 2.0
@@ -142,9 +144,7 @@ class Session:
 
     # ------------------------------------------------------------ asking
 
-    def ask(
-        self, name: str, queries: Iterable[Any], cancel: Cancel, *, fresh: bool = False, attempts: int = 3
-    ) -> Snapshot:
+    def ask(self, name: str, queries: Iterable[Any], cancel: Cancel, *, fresh: bool = False) -> Snapshot:
         """Return answers: those at hand, and the missing ones (all if `fresh`) by one round trip.
 
         Raises:
@@ -162,7 +162,7 @@ class Session:
             self.awaited.add(name)
             began = time.monotonic()
             try:
-                newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
+                newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel)
             finally:
                 self.awaited.discard(name)
             for answer in newer.answers.values():
@@ -170,7 +170,10 @@ class Session:
                     self._learn(answer)
             if held is None:
                 system.since = began
-            return self._taken(system, newer)
+            # Another thread may have dropped it meanwhile.
+            system.snapshot = newer if system.snapshot is None else system.snapshot.updated(newer)
+            system.error = None
+            return system.snapshot
 
     def ask_known(self, name: str, queries: Iterable[Any], cancel: Cancel) -> Snapshot | None:
         """Return answers of a system that has answered before, None of another one.
@@ -183,13 +186,7 @@ class Session:
         """
         return None if self.snapshot(name) is None else self.ask(name, queries, cancel)
 
-    def _taken(self, system: System, newer: Snapshot) -> Snapshot:
-        held = system.snapshot
-        system.snapshot = newer if held is None else held.updated(newer)
-        system.error = None
-        return system.snapshot
-
-    def call(self, name: str, work: Callable[[Driver], T], cancel: Cancel, attempts: int = ATTEMPTS) -> T:
+    def call(self, name: str, work: Callable[[Driver], T], cancel: Cancel) -> T:
         """Call a driver of a system; where its way fails, one that is opened through the next way.
 
         The caller holds the system's lock. An error that `work` raises means that nothing began.
@@ -205,7 +202,7 @@ class Session:
             try:
                 on_this_way = partial(work, self._open_driver(name, failed, cancel))
                 is_last = len(failed) + 1 >= len(system.spec.ways)
-                return retrying(on_this_way, cancel, attempts if is_last else 1)
+                return retrying(on_this_way, cancel, ATTEMPTS if is_last else 1)
             except ProvisionError as error:
                 if isinstance(error, Transient) and system.driver is not None:
                     failed[system.way] = error
@@ -455,3 +452,25 @@ def _free(system: System) -> None:
     if system.hold is not None:
         system.hold.release()
         system.hold = None
+
+
+def retrying(call: Callable[[], T], cancel: Cancel, attempts: int = ATTEMPTS) -> T:
+    """Return what a read-only call returns, tried again with growing pauses while it fails transiently.
+
+    Args:
+        call: asks and changes nothing.
+        cancel: ends the pauses.
+        attempts: how often at most.
+
+    Raises:
+        Transient: the last attempt failed too.
+        Interrupted: the run must leave.
+    """
+    for attempt in range(1, attempts):
+        try:
+            return call()
+        except Transient as error:
+            if cancel.draining:
+                raise
+            cancel.wait(min(error.retry_after * 2 ** (attempt - 1), LONGEST_PAUSE))
+    return call()

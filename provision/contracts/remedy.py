@@ -88,12 +88,21 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One API request; `task` waits for the UPID it answers (seconds, 0 = answers at once)."""
+    """One API request.
+
+    Args:
+        method: HTTP method.
+        path: path with the values of its names.
+        data: parameters.
+        task: seconds to wait for the task whose identifier it answers; 0 = it answers at once.
+        login: account that sends it, where its driver has more than the usual one.
+    """
 
     method: str
     path: str
     data: Mapping[str, object] = field(default_factory=dict)
     task: float = 0.0
+    login: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class ProxmoxDriver:
         clock: seconds that only grow.
         vmids: numbers of the inventory's VMs by node; a VM whose number is not given is found by its name.
         login: our token, as Proxmox VE writes it into the identifiers of our tasks.
+        root: connection of root@pam, for the requests that name this login; it opens itself when it is used.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class ProxmoxDriver:
         clock: Callable[[], float] = time.monotonic,
         vmids: Mapping[str, int] | None = None,
         login: str = "",
+        root: ApiConnection | None = None,
     ) -> None:
+        self._root = root
         self._vmids = vmids or {}
         self._login = login
         self.system = system
@@ -95,6 +98,8 @@ class ProxmoxDriver:
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+        if self._root is not None:
+            self._root.close()
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:  # noqa: ARG002 - the protocol's form
         """Refuse: an API has no boot; hosts are rebooted by their own system."""
@@ -379,7 +384,9 @@ class ProxmoxDriver:
     def _once(self, request: Request, label: str, emit: Emit, cancel: Cancel, tried: int = 0) -> str | None:
         """Send one request; return None when it did its work, or the text of a lock to wait for."""
         try:
-            answer = self._connection.request(request.method, request.path, request.data)
+            # Without root's login, Proxmox VE says what the token may not do.
+            connection = self._root if request.login and self._root is not None else self._connection
+            answer = connection.request(request.method, request.path, request.data)
         except ApiError as error:
             if tasks.is_there_already(request.path, str(error)):
                 return None

@@ -44,9 +44,13 @@ def mapping(inventory: Inventory, card: str) -> str:
 def mappings(inventory: Inventory, card: str, declared: Card) -> dict[str, str]:
     """Return the ids of a card's PCI mappings with their paths: the card, or each function that is passed.
 
+    A card that is passed raw has none.
+
     PVE compares the ids of each device of a list with one id, so unlike functions need a mapping each
     (pve-guest-common, `PVE/Mapping/PCI.pm`, assert_valid).
     """
+    if declared.raw:
+        return {}
     whole = mapping(inventory, card)
     if not declared.functions:
         return {whole: declared.address}
@@ -54,6 +58,12 @@ def mappings(inventory: Inventory, card: str, declared: Card) -> dict[str, str]:
     return {
         f"{whole}_f{number}": f"{declared.address}.{number}" for number in sorted(set(declared.functions))
     }
+
+
+def path(declared: Card) -> str:
+    """Return the addresses that a card is passed by, joined by semicolons as Proxmox VE takes them."""
+    numbers = sorted(set(declared.functions))
+    return ";".join(f"{declared.address}.{number}" for number in numbers) or declared.address
 
 
 def mapping_prefix(inventory: Inventory) -> str:

@@ -47,7 +47,9 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     login = inventory.login(hypervisor.name)
     can_lock = hypervisor.connection == "local" or login.user == "root" or login.sudo
     guard = host_names.ssh(hypervisor.name) if can_lock else ""
-    credentials = ((("hypervisors", hypervisor.name, "api"), hypervisor.api),)
+    # root's password is read when a request needs it, and not before.
+    own = hypervisor.api.model_copy(update={"root_password": None})
+    credentials = ((("hypervisors", hypervisor.name, "api"), own),)
     return SystemSpec(
         names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard, credentials=credentials
     )
@@ -86,7 +88,15 @@ def open_api(opening: Opening) -> Driver:
     vms = names.nodes_of(opening.inventory, subject)
     vmids = {vm.name: vm.vmid for vm in vms if vm.vmid is not None}
     connection = PveConnection(opening.endpoint, subject)
-    return ProxmoxDriver(opening.spec.name, connection, node, vmids=vmids, login=opening.endpoint.token_id)
+    root, password = None, opening.inventory.hypervisors[subject].api.root_password
+    if password is not None:
+        from provision.connections.pve_ticket import TicketConnection  # noqa: PLC0415 - rarely needed
+
+        redactor = opening.redactor
+        root = TicketConnection(opening.endpoint, lambda: password.open(redactor), redactor.add, subject)
+    return ProxmoxDriver(
+        opening.spec.name, connection, node, vmids=vmids, login=opening.endpoint.token_id, root=root
+    )
 
 
 def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:

@@ -81,6 +81,7 @@ class ModelProxmox:
         requests: how many there were.
         pools: the pool of each VM that has one.
         vms_elsewhere: VMs of other nodes of its cluster, which this node asks for.
+        has_root: a driver of it can log in as root@pam.
     """
 
     node: str = "pve"
@@ -98,13 +99,16 @@ class ModelProxmox:
     faults: dict[tuple[str, str], Exception] = field(default_factory=dict)
     log: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
     requests: int = 0
+    has_root: bool = False
+    _by_root: bool = field(default=False, repr=False)
     pools: dict[int, str] = field(default_factory=dict)
     vms_elsewhere: dict[int, ModelVm] = field(default_factory=dict)
     _tasks: dict[str, str] = field(default_factory=dict)
 
     def driver(self, system: str = "pve/api") -> ProxmoxDriver:
         """Return the real driver over this model."""
-        return ProxmoxDriver(system, self, self.node, login=LOGIN)
+        root = _AsRoot(self) if self.has_root else None
+        return ProxmoxDriver(system, self, self.node, login=LOGIN, root=root)
 
     def close(self) -> None:
         """Do nothing."""
@@ -255,6 +259,8 @@ class ModelProxmox:
                 500, f"unable to create VM {vmid} - VM {vmid} already exists on node '{self.node}'"
             )
         config = {key: str(value) for key, value in data.items()}
+        for key, value in config.items():
+            self._check_root(key, value)
         pool = config.pop("pool", "")
         for key in sorted(config):
             try:
@@ -299,8 +305,25 @@ class ModelProxmox:
         parts[""] = volume
         return join({**parts, "size": f"{size}G"})
 
+    def _check_root(self, key: str, *values: str | None) -> None:
+        """Refuse what only root@pam may set or remove: a device without a mapping."""
+        raw = any(value and "mapping=" not in value for value in values)
+        if raw and re.fullmatch(r"hostpci\d+", key) and not self._by_root:
+            raise ApiError(500, f"only root can set '{key}' config for non-mapped devices")
+
+    def as_root(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        """Answer a request that root@pam sends with a ticket."""
+        self._by_root = True
+        try:
+            return self.request(method, path, data)
+        finally:
+            self._by_root = False
+
     def _config(self, data: dict[str, object], vmid: str) -> object:
         vm = self._vm(vmid)
+        for key in (*data, *str(data.get("delete", "")).split(",")):
+            new = str(data[key]) if key in data else None
+            self._check_root(key, vm.config.get(key), new)
         digest = data.pop("digest", None)
         if digest is not None and digest != vm.digest:
             raise ApiError(500, "checksum mismatch (file change by other user?)")
@@ -421,6 +444,22 @@ class ModelProxmox:
         del self.mappings[name]
         self.descriptions.pop(name, None)
         return None
+
+
+@dataclass
+class _AsRoot:
+    """The API as root@pam reaches it; an ApiConnection."""
+
+    model: ModelProxmox
+    requests: int = 0
+
+    def request(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        """Answer one request."""
+        self.requests += 1
+        return self.model.as_root(method, path, data)
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def _entries(value: object) -> list[str]:

@@ -36,6 +36,8 @@ class Api(Model):
     """API token's secret, by reference."""
     fingerprint: CertificateFingerprint | None = None
     """SHA-256 fingerprint of its certificate."""
+    root_password: SecretRef | None = None
+    """Password of root@pam, by reference: for devices with `raw: true`, which no token may pass."""
 
 
 class Storage(Model):
@@ -60,6 +62,8 @@ class Card(Model):
     """Vendor and device id of the first function, as `10de:2204`."""
     rom: Flag | None = None
     """Whether the guest sees the card's ROM; `false` for one whose boot program holds up the guest."""
+    raw: Flag = False
+    """Pass it by its address, as root@pam, instead of by a mapping; needs `api.root_password`."""
     drives_console: Flag = False
     """The host's monitor is connected to it, so passing it on needs the consent `console-loss`."""
 

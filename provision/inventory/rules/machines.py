@@ -91,6 +91,9 @@ def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> Non
             whole = card.address if not card.functions else taken
             findings.unique("the card's PCI address", whole, place, {whole: slots[taken]} if taken else {})
             slots |= {function: place for function in functions if function not in slots}
+            if card.raw and hypervisor.api.root_password is None:
+                what = f"`api` of {name}, which passes {alias} as root,"
+                findings.lacks(what, "root_password", (*path, "cards", alias, "raw"))
 
 
 def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> None:

@@ -28,8 +28,9 @@ def _mappings(inventory: Inventory, name: str) -> Damage | None:
     for node in names.nodes_of(inventory, name):
         for alias in node.cards if node.manage else ():
             declared = inventory.hypervisors[name].cards[alias]
-            path = f"/cluster/mapping/pci/{next(iter(names.mappings(inventory, alias, declared)))}"
-            return Damage(names.api(name), method="DELETE", path=path)
+            for mapping in names.mappings(inventory, alias, declared):
+                path = f"/cluster/mapping/pci/{mapping}"
+                return Damage(names.api(name), method="DELETE", path=path)
     return None
 
 

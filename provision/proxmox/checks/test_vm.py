@@ -358,7 +358,7 @@ def _cards(vm: Vm) -> Iterator[dict[str, str]]:
 
 
 def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
-    """Every declared card is passed through by a mapping, as PCI Express."""
+    """Every declared card is passed through by its mapping, or as root by its address, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
     cards = list(_cards(_read(site, declared)))
     hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
@@ -367,5 +367,11 @@ def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
         for alias in declared.cards
         for mapping in names.mappings(site.inventory, alias, hypervisor.cards[alias])
     )
-    assert sorted(card.get("mapping", "") for card in cards) == mappings, f"{cards}, declared {mappings}"
+    raw = sorted(
+        names.path(hypervisor.cards[alias]) for alias in declared.cards if hypervisor.cards[alias].raw
+    )
+    present = sorted(card["mapping"] for card in cards if "mapping" in card)
+    assert present == mappings, f"{cards}, declared {mappings}"
+    hosts = sorted(card.get("host", "") for card in cards if "mapping" not in card)
+    assert hosts == raw, f"{cards}, declared {raw}"
     assert all(card.get("pcie") == "1" for card in cards), cards

@@ -51,7 +51,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
             held = _held(evidence, hypervisor, entries, vmid, theirs)
             for card in cards:
                 owner = owners[card]
-                if owner.vmid != vmid and held & _functions(evidence, hypervisor, entries, card):
+                if owner.vmid != vmid and held & _functions(hypervisor, entries, card):
                     findings.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
             findings += _unreadable(evidence, hypervisor, entries, nodes, theirs)
     return findings
@@ -80,9 +80,8 @@ def _held(
     return held_now(entries, active, vmid, reserved).union(*coming)
 
 
-def _functions(evidence: Evidence, hypervisor: Hypervisor, entries: PciEntries, card: str) -> Functions:
-    paths = names.mappings(evidence.inventory, card, hypervisor.cards[card]).values()
-    return entries.path(";".join(paths))
+def _functions(hypervisor: Hypervisor, entries: PciEntries, card: str) -> Functions:
+    return entries.path(names.path(hypervisor.cards[card]))
 
 
 def _claimed(
@@ -93,7 +92,7 @@ def _claimed(
     owner: Node,
     devices: Sequence[VmDevice],
 ) -> Diagnostic:
-    functions = _functions(evidence, hypervisor, entries, card)
+    functions = _functions(hypervisor, entries, card)
     rows = [device for device in devices if entries.may_take(device.value) & functions]
     vmid = rows[0].vmid
     keys = ",".join(dict.fromkeys(device.key for device in rows))
@@ -141,6 +140,8 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
     """Refuse to change an entry that root made without a mapping: a token may neither set nor remove it."""
     findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
+        if evidence.inventory.hypervisors[vm.system.removesuffix("/api")].api.root_password is not None:
+            continue  # root's own ticket changes it
         state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid)
         for change in evidence.changes(vm):
             if state is None or not change.path.startswith("hostpci"):
@@ -160,7 +161,7 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
                     source=vm.source,
                     untouched="The VM was not changed.",
                     remedy=f"remove the entry on the host: `qm set {vm.vmid} --delete {change.path}`,"
-                    " then run the command again",
+                    " then run the command again; or declare `api.root_password`",
                 )
             )
     return findings

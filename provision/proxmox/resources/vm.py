@@ -5,7 +5,7 @@ What is unset is unmanaged. Create-only: cloud-init user, keys and name. A power
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -21,13 +21,15 @@ from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker, noted_tags, repaired_smbios1, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
-from provision.proxmox.resources.vm_cards import placed_cards
+from provision.proxmox.resources.vm_cards import is_raw, placed_cards
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, stopped
 from provision.proxmox.resources.vm_owner import file_of, taken
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.proxmox.resources.vm_replacement import Exchange
 from provision.values.diagnostics import Diagnostic
 
+ROOT = "root@pam"
+"""The account whose ticket alone may pass devices without a mapping."""
 CREATE_SECONDS = 1800.0
 RESIZE_SECONDS = 300.0
 _LIVE = frozenset({"onboot", "protection", "startup", "tags", "description", "name", "smbios1"})
@@ -194,10 +196,20 @@ class Vm(VmResource):
         data["smbios1"] = smbios1(self.marker, self.vmid, self.nics[0].mac if self.nics else "")
         if self.pool:
             data["pool"] = self.pool
-        create = Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)
+        raw = {key: value for key, value in data.items() if is_raw(key, str(value))}
+        made = {key: value for key, value in data.items() if key not in raw}
+        create = Request("POST", f"/nodes/{self.node}/qemu", made, task=CREATE_SECONDS)
         # An imported disk has the size of its image until it is grown.
         grown = (self._resize(drive) for drive in self.drives if drive.image and drive.size)
-        return (*self.images, create, *grown)
+        return (*self.images, create, *self._as_root(raw), *grown)
+
+    def _as_root(self, values: Mapping[str, object], **more: object) -> Iterator[Request]:
+        """Yield the request for what no token may set or remove; None removes."""
+        removed = ",".join(sorted(key for key, value in values.items() if value is None))
+        data = {key: value for key, value in values.items() if value is not None}
+        data |= {"delete": removed} if removed else {}
+        if data:
+            yield Request("PUT", f"{self.path}/config", {**data, **more}, login=ROOT)
 
     def _replaced(self) -> Change:
         disk = self.drives[0]
@@ -221,7 +233,8 @@ class Vm(VmResource):
             "tpmstate0": self.tpm.new() if self.tpm else "",
         }
         fixed = {each.key: firmware[each.key] for each in others if each.never}
-        settings = {each.key: each.write for each in others if not (each.never or each.grow)}
+        raw = {each.key: each.write for each in others if each.is_raw}
+        settings = {each.key: each.write for each in others if not (each.never or each.grow or each.is_raw)}
         first_mac = self.nics[0].mac if self.nics else ""
         settings |= {
             "description": write(state.next_value("description"), self.marker),
@@ -232,6 +245,7 @@ class Vm(VmResource):
         unlink = Request("PUT", f"{self.path}/unlink", {"idlist": gone, "force": 1})
         requests = [*self.images, *stop, *([unlink] if gone else [])]
         requests.append(Request("POST", f"{self.path}/config", exchange.data(state), task=CREATE_SECONDS))
+        requests += self._as_root(raw)
         grown = [each.grow for each in others if each.grow is not None]
         # An imported disk has the size of its image until it is grown.
         grown += [system] if system.image and system.size else []
@@ -325,7 +339,8 @@ class Vm(VmResource):
         for difference in differences:
             if difference.never:
                 return self._never(difference)
-        written = [each for each in differences if not each.owed and each.grow is None]
+        changed = [each for each in differences if not each.owed and each.grow is None]
+        written = [each for each in changed if not each.is_raw]
         data: dict[str, object] = {each.key: each.write for each in written if each.write is not None}
         removed = {each.key for each in written if each.write is None}
         if removed:
@@ -333,6 +348,8 @@ class Vm(VmResource):
         requests: list[Request] = []
         if data:
             requests.append(Request("PUT", f"{self.path}/config", {**data, "digest": state.digest}))
+        raw = {each.key: each.write for each in changed if each.is_raw}
+        requests += self._as_root(raw, digest=state.digest)
         requests += [self._resize(each.grow) for each in differences if each.grow is not None]
         cold = any(each.change(state).settles is Settles.AFTER_EFFECT for each in differences)
         effects = (Effect(vm_effects.POWER_CYCLE, self.name),) if cold else ()
@@ -378,6 +395,11 @@ class _Difference:
     grow: Drive | None = None
     never: str = ""
     revert: bool = False
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether its old or its new value is a device without a mapping: PVE looks at both."""
+        return any(is_raw(self.key, str(value)) for value in (self.old, self.new, self.write) if value)
 
     def change(self, state: VmState) -> Change:
         """Return it as the plan shows it."""

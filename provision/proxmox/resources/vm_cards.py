@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from provision.proxmox import formats
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.resources.vm_parts import Passed
+
+
+def is_raw(key: str, value: str) -> bool:
+    """Whether an entry passes a device of the node without a mapping: only root@pam may set or remove it.
+
+    Source: qemu-server, `PVE/API2/Qemu.pm`, check_hostpci_perm and check_usb_perm.
+    """
+    if re.fullmatch(r"hostpci\d+", key):
+        return "mapping" not in formats.normal(value, formats.HOSTPCI)
+    return False
 
 
 def placed_cards(
@@ -35,7 +46,7 @@ def placed_cards(
     entries = {slot: value for slot, value in values.items() if value and not is_left(slot)}
     kept: dict[str, str] = {}
     for card in passed:
-        named = [slot for slot, parts in parsed.items() if parts.get("mapping") == card.mapping]
+        named = [slot for slot, parts in parsed.items() if parts.get("mapping", "") == card.mapping != ""]
         touching = [slot for slot, value in entries.items() if pci.may_take(value) & card.functions]
         own = [slot for slot in named if card.has_options(parsed[slot])]
         whole = [slot for slot in touching if pci.is_exactly(parsed[slot], card.functions)]

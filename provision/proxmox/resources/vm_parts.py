@@ -76,16 +76,19 @@ class Passed:
         mapping: id of the PCI mapping.
         functions: full addresses of the PCI functions that it stands for.
         rom: whether the guest sees its ROM; None leaves that alone.
+        host: addresses, of what is passed without a mapping.
     """
 
     mapping: str
     functions: frozenset[str]
     rom: bool | None = None
+    host: str = ""
 
     def text(self) -> str:
         """Return PVE's property string."""
         rom = "" if self.rom is None else f",rombar={int(self.rom)}"
-        return f"mapping={self.mapping},pcie=1{rom}"
+        device = self.host or f"mapping={self.mapping}"
+        return f"{device},pcie=1{rom}"
 
     def has_options(self, parts: Mapping[str, str]) -> bool:
         """Whether a parsed entry passes it as it should."""

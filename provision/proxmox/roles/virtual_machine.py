@@ -24,7 +24,7 @@ from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File
 from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
-from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import formats, macs, names, pools, snippets, vm_disks
 from provision.proxmox.host_drivers import companions
@@ -321,10 +321,10 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         nics=nics,
         drives=drives,
         passed=tuple(
-            Passed(mapping, pci.path(path), hypervisor.cards[alias].rom)
+            card
             for alias in node.cards
             if alias in hypervisor.cards
-            for mapping, path in names.mappings(inventory, alias, hypervisor.cards[alias]).items()
+            for card in _passed(inventory, alias, hypervisor.cards[alias], pci)
         ),
         pci=pci,
         efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,
@@ -344,6 +344,14 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         connects=_connects(state, nics),
         source=inventory.source(("nodes", node.name)),
     )
+
+
+def _passed(inventory: Inventory, alias: str, card: Card, pci: PciEntries) -> Iterator[Passed]:
+    if card.raw:
+        host = names.path(card)
+        yield Passed("", pci.path(host), card.rom, host)
+    for mapping, path in names.mappings(inventory, alias, card).items():
+        yield Passed(mapping, pci.path(path), card.rom)
 
 
 def _nics(inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None) -> tuple[Nic, ...]:

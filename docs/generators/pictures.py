@@ -25,7 +25,7 @@ from rich.text import Text
 
 from docs.generators.pages import ROOT
 from provision.api.domains import load_inventory
-from provision.engine.journal import run, runs
+from provision.api.past_runs import run, runs
 from provision.inventory import Inventory
 from provision.report.history import RunRecord, record
 from provision.report.html import html_report

@@ -10,9 +10,10 @@ from provision.api.check_session import Answers
 from provision.api.checks import verification
 from provision.api.events import check_event, guarded
 from provision.api.masking import run_masked
+from provision.api.past_runs import usually
 from provision.api.verification import recorder, write_check
 from provision.engine.environment import Options, Verification
-from provision.engine.journal import Journal, usually
+from provision.engine.journal import Journal
 from provision.engine.model import Checkpoint, RunReport
 from provision.engine.planned import Planned
 from provision.engine.run import Ask, Run

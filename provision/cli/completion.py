@@ -77,7 +77,7 @@ def complete_effect(incomplete: str) -> list[str]:
 def complete_run(incomplete: str) -> list[str]:
     """Return `last` and the ids of recent runs, the latest first."""
     from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
-    from provision.engine.journal import runs  # noqa: PLC0415 - keep --help fast
+    from provision.api.past_runs import runs  # noqa: PLC0415 - keep --help fast
 
     ids = [row["id"] for row in runs(state_folder() / "journal.sqlite", RECENT_RUNS)]
     return _starting(["last", *ids] if ids else [], incomplete)

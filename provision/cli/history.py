@@ -40,7 +40,7 @@ def list_runs(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """List the runs of this machine, the latest first."""
-    from provision.engine.journal import runs  # noqa: PLC0415 - keep --help fast
+    from provision.api.past_runs import runs  # noqa: PLC0415 - keep --help fast
     from provision.report.history import print_runs, record  # noqa: PLC0415 - keep --help fast
 
     print_runs(out(), [record(row) for row in runs(journal_file(), limit)])
@@ -90,7 +90,7 @@ def find_run(name: str) -> RunRecord:
     Raises:
         UsageError: no run begins like that, or more than one.
     """
-    from provision.engine.journal import run, runs  # noqa: PLC0415 - keep --help fast
+    from provision.api.past_runs import run, runs  # noqa: PLC0415 - keep --help fast
     from provision.report.history import record  # noqa: PLC0415 - keep --help fast
 
     file = journal_file()

@@ -84,7 +84,7 @@ def _of_run(name: str, host: str, path: str) -> tuple[str, str, str]:
     Raises:
         UsageError: there is no such run, or it changed no such file, or on several hosts.
     """
-    from provision.engine.journal import changed_on, inventory_file  # noqa: PLC0415 - keep --help fast
+    from provision.api.past_runs import changed_on, inventory_file  # noqa: PLC0415 - keep --help fast
 
     run, journal = find_run(name), journal_file()
     file = inventory_file(journal, run.id)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pydantic import SecretStr
 
 from provision.contracts.effect import Effect
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +21,12 @@ class Blob:
         sha256: digest in hex.
         data: the content, where it is at hand.
         read: returns the content where it is too large to be held by each plan; called when it is sent.
-        file: has the content where it is too large to be held in memory at all; the host compares the digest.
+            What is too large for memory comes as a view of its file; the host compares the digest.
     """
 
     sha256: str
     data: bytes = field(default=b"", repr=False)
-    read: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
-    file: Path | None = field(default=None, repr=False, compare=False)
+    read: Callable[[], bytes | memoryview] | None = field(default=None, repr=False, compare=False)
 
     def content(self) -> bytes:
         """Return the content.
@@ -38,9 +34,7 @@ class Blob:
         Raises:
             ProvisionError: it cannot be read, or is not what the digest says.
         """
-        if self.file is not None:
-            return bytes(self.view())
-        return self.data if self.read is None else self.read()
+        return bytes(self.view())
 
     def view(self) -> memoryview:
         """Return the content to be sent piece by piece; a large file stays on its disk.
@@ -48,15 +42,7 @@ class Blob:
         Raises:
             ProvisionError: it cannot be read.
         """
-        if self.file is None:
-            return memoryview(self.content())
-        try:
-            with self.file.open("rb") as stream:
-                return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError) as error:  # an empty file has nothing to map
-            summary = f"cannot read {self.file}: {error}"
-            remedy = "put the file there"
-            raise Permanent(Diagnostic("FILE_UNREADABLE", summary, remedy=remedy)) from None
+        return memoryview(self.data if self.read is None else self.read())
 
 
 @dataclass(frozen=True, slots=True)

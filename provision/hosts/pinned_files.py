@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import mmap
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -175,7 +176,21 @@ def bundled_blob(inventory: Inventory, place: Sequence[str], sha256: str, keys: 
     if file is None:
         raise ValueError("the inventory uses no bundle")
     _check_listed(file, sha256, digest_of_file(inventory, file, keys))
-    return Blob(sha256, file=file)
+    return Blob(sha256, read=partial(mapped, file))
+
+
+def mapped(file: Path) -> memoryview:
+    """Return the content of a file that stays on its disk.
+
+    Raises:
+        Permanent: it cannot be read.
+    """
+    try:
+        with file.open("rb") as stream:
+            return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:  # an empty file has nothing to map
+        summary = f"cannot read {file}: {error}"
+        raise Permanent(Diagnostic("FILE_UNREADABLE", summary, remedy="put the file there")) from None
 
 
 def _check_listed(file: Path, listed: str, digest: str) -> None:

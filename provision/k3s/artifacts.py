@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
-from provision.hosts.pinned_files import Wanted, bundle_file, bundled_images, mirror_url, pinned_blob
+from provision.hosts.pinned_files import Wanted, bundle_file, bundled_images, mapped, mirror_url, pinned_blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
 
@@ -74,7 +75,12 @@ def container_images(inventory: Inventory) -> tuple[Artifact, ...]:
         UsageError: BUNDLE_UNREADABLE, BUNDLE_CHANGED, or a file of the bundle cannot be read.
     """
     return tuple(
-        Artifact(f"image {row.images[0]}", row.file.name, Blob(row.sha256, file=row.file), str(row.file))
+        Artifact(
+            f"image {row.images[0]}",
+            row.file.name,
+            Blob(row.sha256, read=partial(mapped, row.file)),
+            str(row.file),
+        )
         for row in bundled_images(inventory)
     )
 

@@ -115,7 +115,7 @@ class RunRecord:
 
 
 def record(row: Mapping[str, Any]) -> RunRecord:
-    """Return a run from the journal's rows (see `provision.engine.journal.run`)."""
+    """Return a run from the journal's rows (see `provision.api.past_runs.run`)."""
     return RunRecord(
         id=row["id"],
         inventory=row["inventory"],

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from provision.api.domains import load_inventory as load
+from provision.api.past_runs import changed_on, runs
 from provision.api.restore import restore
 from provision.cli import main
 from provision.contracts.driver import Result, Verdict
-from provision.engine.journal import Journal, changed_on, runs
+from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.testing.model_host import ModelFile
 from provision.values.cancel import Cancel

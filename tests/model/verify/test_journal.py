@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from provision.api.past_runs import run, runs
 from provision.cli import main
-from provision.engine.journal import run, runs
 from provision.values.cancel import Cancel, Interrupted
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from tests.model.verify.test_silence import UNREACHED, fleet, verified

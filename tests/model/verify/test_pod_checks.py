@@ -6,9 +6,8 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from provision.api import Options
+from provision.api import Options, past_runs
 from provision.contracts.check import Figure
-from provision.engine import journal
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from tests.model.model_site import ModelSite
 from tests.model.verify.cluster_damages import NODE
@@ -51,8 +50,8 @@ def test_pods_are_reported_with_figures_and_nothing_of_them_remains(site: ModelS
     sent = made(site, since)
     assert {text.partition(" ")[0] for text in sent} == {"POST", "DELETE"}
     assert all("provision-verify-" in text or text.startswith("POST") for text in sent)
-    last = journal.runs(site.state / "journal.sqlite")[0]["id"]
-    kept = journal.run(site.state / "journal.sqlite", last)
+    last = past_runs.runs(site.state / "journal.sqlite")[0]["id"]
+    kept = past_runs.run(site.state / "journal.sqlite", last)
     assert kept is not None
     assert {json.loads(row["what"])[0] for row in kept["intents"]} == sent
 

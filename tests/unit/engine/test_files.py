@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.api import saved_plan
+from provision.api import past_runs, saved_plan
 from provision.contracts.change import Change, Op
 from provision.contracts.driver import Result, Verdict
 from provision.engine import journal
@@ -44,7 +44,7 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
     book.step("run-a", STEP, "changed", 2.0, "")
     book.end("run-a", 3.0, 0, {"n1/ssh": 3}, interrupted=False)
     book.close()
-    found = journal.run(path, "run-")
+    found = past_runs.run(path, "run-")
     assert found is not None
     assert found["exit_code"] == 0
     assert found["changes"][0]["fields"] == (
@@ -52,8 +52,8 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
     )
     assert found["changes"][0]["output"] == "password ***"
     assert found["effects"][0]["output"] == "with ***"
-    assert [each["id"] for each in journal.runs(path)] == ["run-a"]
-    assert journal.usually(path, "lab") == {STEP: 2.0}
+    assert [each["id"] for each in past_runs.runs(path)] == ["run-a"]
+    assert past_runs.usually(path, "lab") == {STEP: 2.0}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     content = path.read_bytes()
     assert b"hunter2" not in content
@@ -65,7 +65,7 @@ def test_what_is_about_to_begin_is_on_the_disk_before_it_begins(tmp_path: Path) 
     seen: list[list[dict[str, object]]] = []
 
     def on_set(*_: str) -> None:
-        found = journal.run(tmp_path / "journal.sqlite", "run-1")
+        found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
         assert found is not None
         seen.append(found["intents"])
 
@@ -79,7 +79,7 @@ def test_a_failed_effect_is_written_down_with_all_of_its_output(tmp_path: Path) 
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", restarts="x.service")], on_own())
     site = FakeSite([role], hosts={"n1/ssh": host}, state=tmp_path)
     assert site.apply().exit_code == 1
-    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
     assert found is not None
     assert found["effects"][0]["output"] == "cannot restart x.service: " + "why " * 200
 
@@ -96,7 +96,7 @@ def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) 
     )
     database.commit()
     database.close()
-    before = journal.run(path, "run-0")
+    before = past_runs.run(path, "run-0")
     assert before is not None
     assert [each.output for each in record(before).effects] == [""]
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) 
         book.effect("run-0", "n", "new", Result(Verdict.FAILED, 1.0, kept="why"))
         book.close()
         assert not book.error
-    found = journal.run(path, "run-0")
+    found = past_runs.run(path, "run-0")
     assert found is not None
     assert [each["output"] for each in found["effects"]] == ["", "why", "why"]
 
@@ -286,5 +286,5 @@ def test_the_latest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_pa
         book = journal.Journal(path, started=started)
         book.begin(name, "lab", "apply", "me")
         book.close()
-    assert [row["id"] for row in journal.runs(path)] == ["c", "a", "b"]
+    assert [row["id"] for row in past_runs.runs(path)] == ["c", "a", "b"]
     assert duration(-3600) == "0.0 s"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import past_runs
 from provision.contracts.system import SystemSpec
-from provision.engine import journal, workers
+from provision.engine import workers
 from provision.engine.observe import observe
 from provision.engine.session import Session
 from provision.hosts import host_effects
@@ -92,7 +93,7 @@ def test_a_run_that_is_interrupted_before_its_last_reboot_says_so(tmp_path: Path
     assert [(str(each.outcome), each.reason) for each in report.steps] == [
         ("blocked", "interrupted before its reboot")
     ]
-    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
     assert found is not None
     assert (found["exit_code"], found["interrupted"]) == (130, True)
     assert site.hosts["n1/ssh"].reboots == 0
@@ -121,7 +122,7 @@ def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: P
     assert next(iter(step.changed)).key.name == "vm"
     assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["indeterminate"]
     assert [UPID in str(each.diagnostic) for each in site.events if isinstance(each, Problem)] == [True]
-    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
     assert found is not None
     assert UPID in found["steps"][0]["reason"]
     assert UPID in found["problems"][0]["diagnostic"]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from provision.api.past_runs import run, runs
 from provision.contracts.change import Change, Op
 from provision.contracts.driver import Result, Verdict
-from provision.engine.journal import Journal, run, runs
+from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.report.history import print_run, print_runs, record, time_of_day
 from provision.report.html import html_report

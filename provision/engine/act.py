@@ -68,7 +68,7 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
     worth_asking = bool(state.plan.changes or state.plan.late)
     if step.gate and worth_asking and not state.prepared and run.question(step.gate) is not True:
         closed = Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name)
-        return StepResult(Outcome.WAITING, closed.summary, (closed,), stops=True)
+        return StepResult(Outcome.WAITING, closed.summary, (closed,))
     if is_stale(run, state):
         silence = refresh(run, state)
         if silence is not None:

@@ -163,7 +163,7 @@ class Hooks:
             self._decide()
         else:
             for request in waiting:
-                self._resume(request, StepResult(Outcome.WAITING, request.reason, stops=True))
+                self._resume(request, StepResult(Outcome.WAITING, request.reason))
         return bool(waiting)
 
     def _undecided(self) -> list[_Request]:
@@ -308,7 +308,7 @@ class _Decider:
                 return f"waits for {_names(others)}: {reason}"
             if hook.needs_answer and not (is_cut_off or is_coming):
                 reason = f"{hook.name} is not possible: {reason}"
-                return StepResult(Outcome.BLOCKED, reason, readiness.diagnostics, stops=True)
+                return StepResult(Outcome.BLOCKED, reason, readiness.diagnostics)
             skipped.append(f"no {hook.name}: {reason}")
             return []
         down = hook.taken_away(subjects, readiness)
@@ -351,7 +351,7 @@ class _Decider:
         summary = f"waits for consent: {excess}: {effect} takes away {_names(down)} at once"
         remedy = f"run again with --allow {hook.excess}"
         diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=remedy)
-        return StepResult(Outcome.WAITING, summary, (diagnostic,), stops=True)
+        return StepResult(Outcome.WAITING, summary, (diagnostic,))
 
     def _ask(self, hook: Hook, subject: Subject) -> Mapping[str, Readiness] | ProvisionError:
         if hook not in self._readiness:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from provision.contracts.change import Change, Key, Settles
+from provision.contracts.driver import Result
 from provision.contracts.remedy import ByHand, Impossible
 from provision.contracts.resource import AnswerId, ask, changes_of, remedy_of
 from provision.engine.difference import settles_without_action
@@ -29,14 +30,9 @@ LOOKED_UP = "run the command again: it reads the present state first, and waits 
 def unreached(error: ProvisionError) -> StepResult:
     """Return the result of a step whose system gives no answers."""
     if isinstance(error, AwayError):
-        return StepResult(Outcome.UNREACHED, error.away.reason, stops=True, excused=error.away.excused)
-    return StepResult(
-        Outcome.UNREACHED,
-        error.diagnostics[0].summary,
-        error.diagnostics,
-        stops=True,
-        exit_code=error.exit_code,
-    )
+        return StepResult(Outcome.UNREACHED, error.away.reason, excused=error.away.excused)
+    summary = error.diagnostics[0].summary
+    return StepResult(Outcome.UNREACHED, summary, error.diagnostics, exit_code=error.exit_code)
 
 
 def queries_of(run: Run, states: Sequence[StepState], system: str) -> set[Any]:
@@ -203,55 +199,51 @@ def _waits(state: StepState) -> StepResult:
         evidence=lines,
         remedy=_remedy(state),
     )
-    return StepResult(
-        Outcome.WAITING, state.waits, (diagnostic,), state.changed, stops=True, deferred=state.reboots
-    )
+    return StepResult(Outcome.WAITING, state.waits, (diagnostic,), state.changed, deferred=state.reboots)
 
 
 def _withheld(run: Run, state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
     home = run.planned.home
-    at_home = [
-        home[subject] for effect, subject in state.withheld.items() if effect.cls.reboots and subject in home
-    ]
     summary = f"waits for consent: {', '.join(map(str, state.withheld))}"
-    missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
-    diagnostic = next(iter(at_home), missing)
-    return StepResult(Outcome.WAITING, diagnostic.summary, (diagnostic,), changed, deferred=state.reboots)
+    diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
+    reboots = (subject for effect, subject in state.withheld.items() if effect.cls.reboots)
+    diagnostic = next((home[subject] for subject in reboots if subject in home), diagnostic)
+    return StepResult(
+        Outcome.WAITING,
+        diagnostic.summary,
+        (diagnostic,),
+        changed,
+        holds_none_back=True,
+        deferred=state.reboots,
+    )
 
 
 def _remedy(state: StepState) -> str:
     if not state.withheld:
         return "do it, and run again"
-    return "run again with " + " ".join(
-        f"--allow {cls}" for cls in dict.fromkeys(effect.cls for effect in state.withheld)
-    )
+    classes = dict.fromkeys(effect.cls for effect in state.withheld)
+    return f"run again with {' '.join(f'--allow {cls}' for cls in classes)}"
 
 
 def _cut(state: StepState, current: str) -> Diagnostic:
-    key, result = next(iter(state.indeterminate.items()))
+    (key, result), *_ = state.indeterminate.items()
     handle = f" ({result.handle})" if result.handle else ""
-    return Diagnostic(
-        "OUTCOME_UNKNOWN",
-        f"{key}: no answer came{handle}; looked up: {current}",
-        subject=state.step.subject.name,
-        evidence=result.output[-20:],
-        remedy=LOOKED_UP,
-    )
+    return _outcome_unknown(state, f"{key}: no answer came{handle}; looked up: {current}", [result])
 
 
 def left_behind(state: StepState) -> Diagnostic:
     """Return what a run that leaves cannot look up any more, named by its UPID or process group."""
-    named = [
+    named = ", ".join(
         f"{key}{f' ({result.handle})' if result.handle else ''}"
         for key, result in state.indeterminate.items()
-    ]
-    return Diagnostic(
-        "OUTCOME_UNKNOWN",
-        f"interrupted: may still go on: {', '.join(named)}",
-        subject=state.step.subject.name,
-        evidence=tuple(line for result in state.indeterminate.values() for line in result.output[-20:]),
-        remedy=LOOKED_UP,
     )
+    return _outcome_unknown(state, f"interrupted: may still go on: {named}", state.indeterminate.values())
+
+
+def _outcome_unknown(state: StepState, summary: str, results: Iterable[Result]) -> Diagnostic:
+    lines = tuple(line for result in results for line in result.output[-20:])
+    subject = state.step.subject.name
+    return Diagnostic("OUTCOME_UNKNOWN", summary, subject, evidence=lines, remedy=LOOKED_UP)
 
 
 def _unsettled(run: Run, state: StepState, wrong: dict[Key, tuple[Change, ...]]) -> Diagnostic:

@@ -128,15 +128,8 @@ class Scheduler:
     def reports(self) -> tuple[StepReport, ...]:
         """Return how all steps ended, in the plan's order."""
         return tuple(
-            StepReport(
-                state.step.id,
-                result.outcome,
-                state.seconds,
-                result.changed,
-                result.diagnostics,
-                result.reason,
-            )
-            for state, result in self._ended()
+            StepReport(state.step.id, end.outcome, state.seconds, end.changed, end.diagnostics, end.reason)
+            for state, end in self._ended()
         )
 
     # ------------------------------------------------------------ what begins
@@ -200,12 +193,10 @@ class Scheduler:
         subjects = self._subjects(state) if state.needs_new_boot else ()
         withheld = [self.run.withheld[name] for name in subjects if name in self.run.withheld]
         if withheld:
-            return StepResult(Outcome.WAITING, withheld[0], stops=True)
+            return StepResult(Outcome.WAITING, withheld[0])
         if plan.unreached and not plan.late:
             diagnostics = () if plan.problem is None else (plan.problem,)
-            return StepResult(
-                Outcome.UNREACHED, plan.unreached, diagnostics, stops=True, excused=plan.excused
-            )
+            return StepResult(Outcome.UNREACHED, plan.unreached, diagnostics, excused=plan.excused)
         if plan.problem is not None:
             return failed(plan.problem) if not state.resources else None
         fresh = not is_stale(self.run, state) and not is_outdated(self.run, state)
@@ -358,7 +349,7 @@ class Scheduler:
         """Leave a reboot owed because something of the subject failed, or another system withholds it."""
         self.run.owed.pop(subject, None)
         reason = f"the reboot of {subject} is owed: another step of it failed"
-        cause = withheld or StepResult(Outcome.BLOCKED, reason, stops=True)
+        cause = withheld or StepResult(Outcome.BLOCKED, reason)
         if withheld is not None:
             self.run.withheld[subject] = withheld.reason
         for state in self.awaiting.pop(subject, []):
@@ -457,7 +448,7 @@ class Scheduler:
                 continue
             elif state.step.id in self.running or state.interrupted:
                 reason = "interrupted: what it began is looked up by the next run"
-                result = StepResult(Outcome.FAILED, reason, stops=True)
+                result = StepResult(Outcome.FAILED, reason)
             else:
-                result = StepResult(Outcome.BLOCKED, "interrupted before it began", stops=True)
+                result = StepResult(Outcome.BLOCKED, "interrupted before it began")
             self._make_final(state, result)

@@ -30,7 +30,7 @@ class StepResult:
         reason: in words.
         diagnostics: problems.
         changed: what was done.
-        stops: whether steps that need this one cannot go on.
+        holds_none_back: steps that need this one may begin though it waits.
         deferred: subjects that have to reboot before the outcome is final.
         excused: unreached without fault.
         exit_code: what it adds to the run's exit code, if its outcome says too little.
@@ -40,7 +40,7 @@ class StepResult:
     reason: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
     changed: tuple[PlannedChange, ...] = ()
-    stops: bool = False
+    holds_none_back: bool = False
     deferred: frozenset[str] = frozenset()
     excused: bool = False
     exit_code: ExitCode | None = None
@@ -50,25 +50,28 @@ class StepResult:
         """Whether all is as desired."""
         return self.outcome in {Outcome.UNCHANGED, Outcome.CHANGED}
 
+    @property
+    def stops(self) -> bool:
+        """Whether steps that need this one cannot go on."""
+        return not (self.ended_well or self.holds_none_back)
+
 
 def failed(
     diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
 ) -> StepResult:
     """Return the result of a step that failed; its diagnostic says what to do next."""
-    diagnostics = (with_next_step(diagnostic),)
-    return StepResult(
-        Outcome.FAILED, diagnostic.summary, diagnostics, changed, stops=True, exit_code=exit_code
-    )
+    problems = (with_next_step(diagnostic),)
+    return StepResult(Outcome.FAILED, diagnostic.summary, problems, changed, exit_code=exit_code)
 
 
 def inherited_result(step: StepId, result: StepResult) -> StepResult:
     """Return the result of a step that cannot go on because of another one."""
     if result.outcome is Outcome.UNREACHED:
-        return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
+        return StepResult(Outcome.UNREACHED, result.reason, excused=result.excused)
     if result.outcome is Outcome.WAITING:
-        return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
+        return StepResult(Outcome.WAITING, f"waits for {step}")
     cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
-    return StepResult(Outcome.BLOCKED, cause, stops=True)
+    return StepResult(Outcome.BLOCKED, cause)
 
 
 @dataclass(slots=True, eq=False)

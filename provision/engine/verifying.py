@@ -68,8 +68,6 @@ def verify(run: Run, state: StepState) -> StepResult:
     verification = run.verify(checkpoint, run.cancel)
     if checkpoint is None:
         run.verification = verification.detail
-    code, is_passed = verification.exit_code, verification.exit_code is ExitCode.DONE
-    outcome = Outcome.UNCHANGED if is_passed else Outcome.FAILED
-    return StepResult(
-        outcome, verification.summary, verification.diagnostics, stops=not is_passed, exit_code=code
-    )
+    code = verification.exit_code
+    outcome = Outcome.UNCHANGED if code is ExitCode.DONE else Outcome.FAILED
+    return StepResult(outcome, verification.summary, verification.diagnostics, exit_code=code)

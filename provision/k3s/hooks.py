@@ -9,7 +9,7 @@ from provision.contracts.hook import Hook, Readiness
 from provision.contracts.role import Context
 from provision.inventory import Inventory, Subject
 from provision.k3s import configuration
-from provision.k3s.k3s_effects import RESTART_K3S
+from provision.k3s.k3s_effects import REJOIN_K3S, RESTART_K3S
 from provision.kube.facts import NODES, find_node, node_fact
 from provision.kube.kube_effects import DRAIN
 from provision.kube.names import API
@@ -26,9 +26,9 @@ def hooks(inventory: Inventory) -> tuple[Hook, ...]:
 
 
 def _affected(inventory: Inventory, subject: str, cls: EffectClass) -> Sequence[Subject]:
-    """Return the server that restarts."""
+    """Return the server that restarts, or leaves for a while."""
     names = {server.name for server in configuration.servers(inventory) if server.manage}
-    return [Subject("node", subject)] if cls is RESTART_K3S and subject in names else []
+    return [Subject("node", subject)] if cls in (RESTART_K3S, REJOIN_K3S) and subject in names else []
 
 
 def _readiness(context: Context) -> Mapping[str, Readiness]:

@@ -52,4 +52,11 @@ RESTART_K3S = EffectClass(
     done_by_boot=True,
 )
 
-EFFECTS = (RESTART_K3S,)
+REJOIN_K3S = EffectClass(
+    70,
+    "rejoin-k3s",
+    "the node leaves the cluster and joins it again; a server loses its copy of the datastore",
+)
+"""A consent: what is done is a change of its own, and the restart that follows it is an effect."""
+
+EFFECTS = (RESTART_K3S, REJOIN_K3S)

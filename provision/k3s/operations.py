@@ -70,6 +70,46 @@ def _curl_text(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
+END_PODS = (
+    # Containers outlive the unit: KillMode=process.
+    f"""for p in /proc/[0-9]*; do case $(readlink "$p/exe" 2>/dev/null || :) in
+{paths.DATA}/data/*/bin/containerd-shim*) kill -9 "${{p#/proc/}}" 2>/dev/null || :;; esac; done""",
+    """while read -r _ m _; do case $m in /run/k3s*|/var/lib/kubelet/*|/run/netns/cni-*)
+umount -l "$m" 2>/dev/null || :;; esac; done </proc/mounts""",
+    'for l in cni0 flannel.1 flannel-v6.1 kube-ipvs0; do ip link delete "$l" 2>/dev/null || :; done',
+)
+"""Fragments that end all pods of a node whose k3s does not run, as k3s's own `k3s-killall.sh` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveCluster:
+    """Stop k3s and remove what makes the machine a member, so that its next start joins as a new one.
+
+    Programs, configuration, images, volumes (`storage`), manifests and snapshots of etcd stay. What goes is
+    what k3s makes again when it joins: the node's password and certificates, cached addresses of servers, and
+    on a server the datastore with its certificates and tokens (docs.k3s.io, Backup and Restore).
+
+    Args:
+        unit: the unit that stops.
+    """
+
+    unit: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment; the password goes last: while it is there, this is done again."""
+        agent, server = f"{paths.DATA}/agent", f"{paths.DATA}/server"
+        return "\n".join(
+            [
+                f"systemctl stop -- {self.unit}",
+                *END_PODS,
+                f"rm -f -- {agent}/*.crt {agent}/*.key {agent}/*.kubeconfig {agent}/etc/*load-balancer.json",
+                f"rm -rf -- {server}/db/etcd {server}/db/etcd-tmp {server}/tls {server}/cred",
+                f"rm -f -- {server}/db/state.db* {server}/token {server}/agent-token {server}/node-token",
+                f"rm -f -- {paths.PASSWORD.path}",
+            ]
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class RemoveK3s:
     """Stop k3s and remove all that it made, as its own `k3s-uninstall.sh` does.
@@ -82,17 +122,9 @@ class RemoveK3s:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment; each part may be gone already."""
-        # Containers outlive the unit: KillMode=process.
-        kill = f"""for p in /proc/[0-9]*; do case $(readlink "$p/exe" 2>/dev/null || :) in
-{paths.DATA}/data/*/bin/containerd-shim*) kill -9 "${{p#/proc/}}" 2>/dev/null || :;; esac; done"""
-        unmount = """while read -r _ m _; do case $m in /run/k3s*|/var/lib/kubelet/*|/run/netns/cni-*)
-umount -l "$m" 2>/dev/null || :;; esac; done </proc/mounts"""
-        links = "for l in cni0 flannel.1 flannel-v6.1 kube-ipvs0; do"
         lines = [
             f"systemctl disable --now -- {self.unit} 2>/dev/null || :",
-            kill,
-            unmount,
-            f'{links} ip link delete "$l" 2>/dev/null || :; done',
+            *END_PODS,
             "rm -rf -- /etc/rancher /var/lib/rancher /run/k3s /run/flannel /var/lib/kubelet /var/lib/cni",
             f"rm -f -- {paths.BINARY} {paths.environment_file(self.unit)}",
             # The unit goes last: it is what a run that was killed finds again.

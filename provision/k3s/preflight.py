@@ -13,11 +13,13 @@ from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.view import View
 from provision.hosts import names
+from provision.hosts.queries.file import FileStatus
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
-from provision.k3s import adoption, configuration, join_preflight
+from provision.k3s import adoption, configuration, join_preflight, paths
 from provision.k3s.adoption import SAID_ELSEWHERE
 from provision.k3s.queries import Machine, MachineStatus
+from provision.k3s.resources.membership import joined_address
 from provision.k3s.settings_query import K3sSettings
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -269,6 +271,32 @@ def datastore(evidence: Evidence) -> list[Finding]:
     ]
 
 
+def moved(evidence: Evidence) -> list[Finding]:
+    """Refuse another address of the only server: its datastore knows it by the one under which it began."""
+    inventory = evidence.inventory
+    servers = configuration.servers(inventory)
+    if len(servers) != 1 or inventory.k3s is None:
+        return []
+    server = servers[0]
+    snapshot = evidence.snapshots.get(names.ssh(server.name))
+    if snapshot is None:
+        return []
+    config, password = (View(snapshot).answer(query) for query in (paths.OWN_CONFIG, paths.PASSWORD))
+    former = joined_address(config if isinstance(config, bytes) else None)
+    has_joined = isinstance(password, FileStatus) and password.exists
+    if not has_joined or former in ("", server.address):
+        return []
+    return [
+        _problem(
+            inventory,
+            server,
+            "K3S_SERVER_MOVED",
+            f"it is the only server and runs under {former}: no other one has the cluster meanwhile",
+            remedy=f"give it the address {former} again, or make a new cluster: `provision destroy`",
+        )
+    ]
+
+
 def clocks(evidence: Evidence) -> list[Finding]:
     """Refuse clocks that differ before certificates are made; a time daemon may correct them before."""
     findings: list[Finding] = []
@@ -298,7 +326,13 @@ def evidence(inventory: Inventory) -> Mapping[str, tuple[Any, ...]]:
     """Return the questions that these rules look at, by system."""
     nodes = inventory.nodes.values() if inventory.k3s is not None else ()
     return {
-        names.ssh(node.name): (Machine(), K3sSettings(), join_preflight.query(inventory, node))
+        names.ssh(node.name): (
+            Machine(),
+            K3sSettings(),
+            join_preflight.query(inventory, node),
+            paths.OWN_CONFIG,
+            paths.PASSWORD,
+        )
         for node in nodes
         if node.k3s is not None
     }
@@ -374,6 +408,12 @@ RULES = (
         "take the mark back: `provision rebuild INVENTORY NODE --undo`",
         datastore,
         of_resources=True,
+    ),
+    Rule(
+        ("K3S_SERVER_MOVED",),
+        "the only server of a cluster is declared with another address than it has joined under",
+        "give it its former address again",
+        moved,
     ),
     Rule(
         ("CLOCK_SKEW",),

@@ -18,8 +18,8 @@ from provision.kube.resources.drain import NodeDrained, NodeUsable
 
 QUORATE = 3
 """Fewer servers have no quorum to lose: the one that there is goes away with the API."""
-LOSES_CARDS = "gpu-pods-lose-device"
-"""The effect class, of a later domain, by which running pods lose what they work with."""
+ENDS_PODS = frozenset({"gpu-pods-lose-device", "rejoin-k3s"})
+"""Effect classes, of later domains, by which running pods end or lose what they work with."""
 
 
 def hooks(inventory: Inventory) -> tuple[Hook, ...]:
@@ -33,7 +33,7 @@ def _members(inventory: Inventory) -> list[Node]:
 
 def _affected(inventory: Inventory, subject: str, cls: EffectClass) -> Sequence[Subject]:
     """Return the nodes that go away: the subject, or those on a hypervisor."""
-    goes_away = cls.reboots or cls.boots_target or cls.replaces_target or cls.name == LOSES_CARDS
+    goes_away = cls.reboots or cls.boots_target or cls.replaces_target or cls.name in ENDS_PODS
     if not goes_away:
         return ()
     return [

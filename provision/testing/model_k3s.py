@@ -20,7 +20,7 @@ from provision.k3s.join_network import (
     ProveServer,
     ResolverFile,
 )
-from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
+from provision.k3s.operations import KeepFormerToken, LeaveCluster, RemoveK3s, RotateToken
 from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
 from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotFile, SnapshotListing
@@ -162,6 +162,14 @@ def remove(state: HostState, op: RemoveK3s) -> None:
         state.files.pop(path, None)
 
 
+def leave(state: HostState, op: LeaveCluster) -> None:
+    """Stop a unit, and remove what makes the machine a member."""
+    state.units[op.unit].active = False
+    files = (paths.PASSWORD.path, paths.FULL_TOKEN.path, paths.FULL_AGENT_TOKEN.path, CERTIFICATE)
+    for path in (*files, f"{paths.DATASTORE.path}/state.db"):
+        state.files.pop(path, None)
+
+
 def keep_token(state: HostState, op: KeepFormerToken) -> None:
     """Note the token of the file, unless it is the new one or noted already."""
     token = state.text(paths.TOKEN).strip().rpartition(":")[2]
@@ -180,6 +188,7 @@ def prove(state: HostState, op: ProveServer) -> None:
 
 OPERATIONS: dict[type[Any], Any] = {
     RotateToken: rotate,
+    LeaveCluster: leave,
     RemoveK3s: remove,
     KeepFormerToken: keep_token,
     ProveServer: prove,

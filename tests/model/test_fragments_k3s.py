@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from provision.k3s import operations, paths
 from provision.k3s.k3s_effects import RESTART_K3S
-from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
+from provision.k3s.operations import KeepFormerToken, LeaveCluster, RemoveK3s, RotateToken
 from provision.k3s.queries import KINDS, JoinToken, LastWords, Machine, MachineStatus, ServiceLog
 from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
@@ -291,7 +292,9 @@ def test_snapshots_are_listed_and_no_token_leaves_the_host(shell: str, tmp_path:
 
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
-    "text", [RemoveK3s("k3s.service").shell(), RESTART_K3S.script], ids=["remove", "restart"]
+    "text",
+    [RemoveK3s("k3s.service").shell(), LeaveCluster("k3s.service").shell(), RESTART_K3S.script],
+    ids=["remove", "leave", "restart"],
 )
 def test_what_is_run_on_nodes_is_understood_by_the_shell(shell: str, text: str) -> None:
     argv = SHELLS[shell]
@@ -299,6 +302,46 @@ def test_what_is_run_on_nodes_is_understood_by_the_shell(shell: str, text: str) 
         pytest.skip(f"{argv[0]} is not installed")
     result = subprocess.run([*argv, "-n"], input=text, text=True, capture_output=True, check=False)
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_server_that_leaves_keeps_what_is_no_membership(shell: str, tmp_path: Path) -> None:
+    argv = SHELLS[shell]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed")
+    kept = [
+        "data/agent/containerd/x",
+        "data/agent/etc/containerd/config.toml.tmpl",
+        "data/agent/images/k3s.tar.zst",
+        "data/server/db/snapshots/etcd-snapshot-1",
+        "data/server/manifests/own.yaml",
+        "data/storage/pvc-1/data",
+        "etc/k3s/config.yaml",
+        "etc/k3s/token",
+    ]
+    gone = [
+        "data/agent/client-kubelet.key",
+        "data/agent/etc/k3s-agent-load-balancer.json",
+        "data/agent/kubelet.kubeconfig",
+        "data/server/cred/passwd",
+        "data/server/db/etcd/member/wal",
+        "data/server/tls/etcd/peer-server-client.crt",
+        "data/server/token",
+        "etc/node/password",
+    ]
+    for name in (*kept, *gone):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    text = LeaveCluster("k3s.service").shell()
+    for line in operations.END_PODS:  # it looks at this machine's own processes and mounts
+        text = text.replace(line, ":")
+    text = text.replace(paths.DATA, f"{tmp_path}/data").replace("/etc/rancher", f"{tmp_path}/etc")
+    for _ in range(2):
+        script = f"systemctl() {{ :; }}\n{text}"
+        result = subprocess.run([*argv, "-eu"], input=script, text=True, capture_output=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
 
 
 def _tool(folder: Path, name: str, text: str) -> None:

@@ -22,17 +22,19 @@ SILENT_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class EarlierNode(KeyedResource):
-    """The Node object of a name belongs to the machine that has the name now, or there is none.
+    """The Node object of a name belongs to the machine and address that have the name now, or there is none.
 
     Args:
         name: of the Node.
-        machine_id: of the machine, as machine-id(5) and the Node's status have it.
+        machine_id: of the machine, as machine-id(5) and the Node's status have it; empty where it has none.
+        address: under which it joins.
     """
 
     kind: ClassVar[str] = "k3s-earlier-node"
 
     name: str
     machine_id: str
+    address: str = ""
 
     def _key_name(self) -> str:
         return self.name
@@ -46,12 +48,16 @@ class EarlierNode(KeyedResource):
         return (self._query,)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Return the Node of another machine; one that says nothing of its machine is left alone."""
+        """Return the Node of another machine or address; one that says nothing of them is left alone."""
         live: Live | None = snapshot[self._query]
-        former = str(live.at("status", "nodeInfo", "machineID") or "") if live is not None else ""
-        if not former or former == self.machine_id:
+        if live is None:
             return ()
-        return (Change(Op.DELETE, "node", f"machine {former}", None),)
+        fact = node_fact(live)
+        if self.machine_id and fact.machine_id not in ("", self.machine_id):
+            return (Change(Op.DELETE, "node", f"machine {fact.machine_id}", None),)
+        if self.address and fact.addresses and self.address not in fact.addresses:
+            return (Change(Op.DELETE, "node", f"address {', '.join(fact.addresses)}", None),)
+        return ()
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall:
         """Delete the password that the machine does not have, then the Node, and etcd's member with it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from provision.contracts.effect import Effect
 from provision.contracts.generated import GeneratedValue
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Questions
@@ -23,9 +24,10 @@ from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.k3s import artifacts, configuration, paths, unit_files
 from provision.k3s.join_network import ProveServer
-from provision.k3s.k3s_effects import start_seconds
+from provision.k3s.k3s_effects import REJOIN_K3S, start_seconds
 from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of, password_of
 from provision.k3s.resources.files import K3sFile, K3sUpload, ServerTokenFile
+from provision.k3s.resources.membership import K3sMembership, joined_address
 from provision.k3s.resources.node import EarlierNode
 from provision.k3s.resources.token import K3sAbsent
 from provision.kube.names import API
@@ -189,7 +191,7 @@ def proof_of(context: Context, server: Node, address: str = "") -> ProveServer |
         server: that it joins.
         address: another name or address by which it joins.
     """
-    if context.require(names.ssh(context.subject.name), paths.PASSWORD).exists:
+    if context.require(names.ssh(context.subject.name), paths.PASSWORD).exists and not has_moved(context):
         return None
     backend = declared_k3s(context.inventory).config.get("flannel-backend", "vxlan")
     return ProveServer(address or str(server.address), str(server.address) if backend == "vxlan" else "")
@@ -203,21 +205,38 @@ def registration_file(inventory: Inventory, node: Node, text: str) -> Resource:
     )
 
 
-def earlier_self(context: Context) -> tuple[Resource, ...]:
-    """Return what the cluster must forget before a machine joins under a name that it knows.
+def has_moved(context: Context) -> bool:
+    """Whether a node has joined under another address than the declared one.
 
-    A machine without its node password is a new one, or one with a new disk. The cluster would reject it
-    (`Node password rejected`), and etcd takes no second member of one name.
+    Raises:
+        NotYet: its configuration cannot be read.
     """
     node = context.inventory.nodes[context.subject.name]
     system = names.ssh(node.name)
-    if context.require(system, paths.PASSWORD).exists:
-        return ()
+    config = context.require(system, paths.OWN_CONFIG, may_be_absent=True)
+    has_joined = context.require(system, paths.PASSWORD).exists
+    return bool(has_joined and joined_address(config) not in ("", node.address))
+
+
+def former_membership(context: Context, unit: str) -> tuple[Resource, ...]:
+    """Return what goes before a machine joins under a name that the cluster knows.
+
+    A machine without its node password is a new one, one with a new disk, or one that has just left. The
+    cluster would reject it (`Node password rejected`), and etcd takes no second member of one name. They come
+    first: the effects of all that follows start k3s.
+    """
+    node = context.inventory.nodes[context.subject.name]
+    system = names.ssh(node.name)
+    moves = has_moved(context)
     machine_id = HostFacts(context.seen(system)).machine_id
-    if not machine_id:
-        return ()
     source = context.inventory.source(("nodes", node.name, "k3s"))
-    return (EarlierNode(API, node.kubernetes_name, machine_id, source=source),)
+    resources: list[Resource] = []
+    if moves:
+        consent = (Effect(REJOIN_K3S),)
+        resources.append(K3sMembership(system, unit, node.address, risks=consent, source=source))
+    if moves or not context.require(system, paths.PASSWORD).exists:
+        resources.append(EarlierNode(API, node.kubernetes_name, machine_id, node.address, source=source))
+    return tuple(resources)
 
 
 def retired(context: Context, unit: str) -> tuple[Resource, ...]:

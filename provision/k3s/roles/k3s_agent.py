@@ -29,7 +29,7 @@ def questions(inventory: Inventory, subject: Subject) -> Questions:
     own = names.ssh(subject.name)
     return {
         **common.tokens_of_servers(inventory),
-        own: (Machine(), UnitState(UNIT), paths.PASSWORD, MACHINE_ID),
+        own: (Machine(), UnitState(UNIT), paths.OWN_CONFIG, paths.PASSWORD, MACHINE_ID),
     }
 
 
@@ -51,9 +51,9 @@ def resources(context: Context) -> Sequence[Resource]:
     first = configuration.servers(inventory)[0]
     proof = common.proof_of(context, server, k3s.endpoint or str(first.address))
     return [
+        *common.former_membership(context, UNIT),
         *common.software(inventory, node, UNIT),
         *common.files(inventory, node, UNIT, config, token),
-        *common.earlier_self(context),
         K3sUnit(
             system,
             UNIT,

@@ -55,7 +55,8 @@ def resources(context: Context) -> Sequence[Resource]:
     join_url = f"https://{server.address}:{configuration.PORT}" if server is not None else ""
     config = configuration.server_config(inventory, node, k3s, device, join_url)
     own = token if server is None else common.full_token(context, source_of(context, node), "server", token)
-    desired: list[Resource] = common.software(inventory, node, UNIT)
+    desired: list[Resource] = [*common.former_membership(context, UNIT)] if server is not None else []
+    desired += common.software(inventory, node, UNIT)
     living = common.living_servers(context)
     if not living or living[0].name == node.name:
         desired.append(ClusterToken(system, token, source=inventory.source(("k3s", "token"))))
@@ -68,8 +69,6 @@ def resources(context: Context) -> Sequence[Resource]:
             )
         )
     desired += common.files(inventory, node, UNIT, config, own)
-    if server is not None:
-        desired += common.earlier_self(context)
     joins = "" if server is None else server.name
     proof = None if server is None else common.proof_of(context, server)
     source = inventory.source(("nodes", node.name, "k3s"))
@@ -89,6 +88,11 @@ def joined_server(context: Context, node: Node) -> Node | None:
     by_url = {f"https://{server.address}:{configuration.PORT}": server for server in servers}
     first = servers[0]
     living = common.living_servers(context, without=node.name)
+    others = [server for server in servers if server.name != node.name]
+    if others and common.has_moved(context):
+        if not living:  # it leaves first, and would make a second cluster when it comes back
+            context.require(names.ssh(others[0].name), paths.FULL_TOKEN, f"{node.name} has no server to join")
+        return [*living, *others][0]
     if _has_data(context, node):
         # What it joined once does not matter any more, and another line would only cost a restart.
         present = by_url.get(_present_line(context, node))
@@ -119,7 +123,9 @@ def _require_silent_about_cluster(context: Context, server: Node) -> None:
 
 
 def _has_data(context: Context, node: Node) -> bool:
-    return bool(context.require(names.ssh(node.name), paths.DATASTORE).exists)
+    """Whether it is a member: one that has left may have snapshots in the folder of its datastore."""
+    system = names.ssh(node.name)
+    return all(context.require(system, query).exists for query in (paths.DATASTORE, paths.PASSWORD))
 
 
 def _present_line(context: Context, node: Node) -> str:

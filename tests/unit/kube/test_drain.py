@@ -228,6 +228,7 @@ def test_what_takes_nodes_away_and_how_many_may_be_away(tmp_path: Path) -> None:
         "reboot-guest",
         "reboot-node",
         "reboot-hypervisor",
+        "rejoin-k3s",
         "replace",
     }
     assert not hook.affected(inventory, "other", classes["reboot-node"])

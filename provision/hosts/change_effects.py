@@ -23,17 +23,18 @@ def restart(unit: str) -> Effect:
     return Effect(host_effects.RESTART, unit)
 
 
-def effects_of_path(path: str, reboot: Effect) -> tuple[Effect, ...]:
+def effects_of_path(path: str, reboot: Effect | None) -> tuple[Effect, ...]:
     """Return what a change of a file costs because of where it lies.
 
     Args:
         path: absolute path on the host.
-        reboot: the host's reboot.
+        reboot: the host's reboot; None where nothing waits for the next boot.
     """
+    boot = () if reboot is None else (reboot,)
     if path.startswith(("/etc/modprobe.d/", "/etc/initramfs-tools/")):
-        return (INITRAMFS, reboot)
+        return (INITRAMFS, *boot)
     if path.startswith("/etc/default/grub"):
-        return (BOOT_LOADER, reboot)
+        return (BOOT_LOADER, *boot)
     if path.startswith(("/etc/systemd/system/", "/lib/systemd/system/", "/usr/lib/systemd/system/")):
         return (DAEMON_RELOAD,)
     return ()

@@ -14,7 +14,7 @@ from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.left_files import FileNamesKind, MarkedFilesKind
 from provision.hosts.queries.modprobe import MODPROBE_RULES_KIND
 from provision.hosts.queries.notes import NotedStatesKind
-from provision.hosts.queries.saved import SavedFileKind
+from provision.hosts.queries.saved import OwnFilesKind, SavedFileKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
 from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND, LINKS_KIND
@@ -30,6 +30,7 @@ _KINDS: tuple[QueryKind, ...] = (
     LinkTargetKind(),
     SecretTextKind(),
     SavedFileKind(),
+    OwnFilesKind(),
     NotedStatesKind(),
     MarkedFilesKind(),
     FileNamesKind(),

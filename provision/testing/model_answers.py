@@ -23,7 +23,7 @@ from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRules
 from provision.hosts.queries.notes import NotedState, NotedStates
 from provision.hosts.queries.saved import ABSENT as BEFORE_ABSENT
-from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
+from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, OwnFiles, SavedFile
 from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
@@ -100,6 +100,12 @@ def _saved(state: HostState, query: SavedFile) -> object:
     if before is None:
         return BEFORE_ABSENT
     return RESTORED if before == RESTORED else FILE
+
+
+def _own_files(state: HostState, query: OwnFiles) -> object:
+    del query
+    made = (path for path, before in state.saved.items() if before is None and path in state.files)
+    return tuple(sorted(path for path in made if "provision" in path.rpartition("/")[2]))
 
 
 def _noted(state: HostState, query: NotedStates) -> object:
@@ -214,6 +220,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
     SavedFile: _saved,
+    OwnFiles: _own_files,
     NotedStates: _noted,
     MarkedFiles: _marked_files,
     FileNames: lambda state, query: tuple(

@@ -175,6 +175,7 @@ class ModelSite:
         self.images: dict[str, int] = {}
         self.arguments: dict[str, str] = {}
         self.is_shared = True
+        self.shown: dict[tuple[str, int], frozenset[str]] = {}
         self.events: list[Event] = []
         self.questions: list[str] = []
         for name, hypervisor in inventory.hypervisors.items():
@@ -219,11 +220,22 @@ class ModelSite:
         self._run_operands()
         if not self.is_shared:
             return
-        states = [host.state for name, host in self.hosts.items() if name != "router"]
+        nodes = (self.hosts.get(f"{name}/ssh") for name in self.inventory.nodes)
+        states = [host.state for host in nodes if host is not None]
         for storage in self.inventory.storage.values():
-            files = {path: state.files[path] for state in states for path in state.below(f"{storage.path}/")}
+            folder = f"{storage.path}/"
+            gone = {
+                path
+                for state in states
+                for path in self.shown.get((folder, id(state)), frozenset())
+                if path not in state.files
+            }
+            files = {path: state.files[path] for state in states for path in state.below(folder)}
             for state in states:
-                state.files.update(files)
+                for path in gone:
+                    state.files.pop(path, None)
+                state.files.update((path, file) for path, file in files.items() if path not in gone)
+                self.shown[folder, id(state)] = frozenset(files) - gone
 
     def _power(self, vm: ModelVm, on: bool) -> None:
         found = next((name for name, node in self.inventory.nodes.items() if node.vmid == vm.vmid), None)

@@ -52,7 +52,7 @@ def test_a_name_gets_one_address(awk: str, text: str) -> None:
 
 @pytest.mark.parametrize("awk", AWKS)
 @pytest.mark.parametrize("text", FSTAB, ids=range(len(FSTAB)))
-def test_a_place_gets_one_line(awk: str, text: str) -> None:
-    line = "nas:/m /srv/m nfs defaults 0 0"
+@pytest.mark.parametrize("line", ["nas:/m /srv/m nfs defaults 0 0", ""], ids=["line", "none"])
+def test_a_place_gets_one_line_or_none(awk: str, text: str, line: str) -> None:
     made = filtered(awk, mount._AWK, text, PROVISION_MOUNT="/srv/m", PROVISION_LINE=line)
     assert made == mount.with_fstab_line(text.encode(), "/srv/m", line).decode()

@@ -11,7 +11,8 @@ from provision.contracts.remedy import Fix
 from provision.contracts.resource import Resource
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations.placement import saved_name
-from provision.hosts.queries.saved import ABSENT, FILE, NOTHING, RESTORED, SavedFile
+from provision.hosts.queries.saved import ABSENT, FILE, NOTHING, RESTORED, OwnFiles, SavedFile
+from provision.hosts.resources.as_before import OwnFilesGone
 from provision.hosts.resources.file import File, FileLine
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
@@ -117,6 +118,24 @@ def test_a_killed_save_is_done_again(machine: Machine, tmp_path: Path) -> None:
     machine.apply(File("case/ssh", str(path), b"ours\n"))
     assert machine.copies()[name][0] == b"before\n"
     assert f"{name}.part" not in machine.copies()
+
+
+def test_files_of_our_name_that_we_made_are_listed_and_removed(machine: Machine, tmp_path: Path) -> None:
+    own, other, replaced = (tmp_path / name for name in ("90-provision-a b.conf", "app", "provision-old"))
+    replaced.write_bytes(b"theirs\n")
+    (tmp_path / "provision-theirs").write_bytes(b"theirs\n")
+    for path in (own, other, replaced):
+        machine.apply(File("case/ssh", str(path), b"ours\n"))
+    answer = answers(machine.shell, [OwnFiles()], env=machine.environment)[OwnFiles()]
+    assert answer == (str(own),)
+    machine.apply(OwnFilesGone("case/ssh"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "app",
+        "provision-old",
+        "provision-theirs",
+        "state",
+    ]
+    assert machine.saved(own) == NOTHING
 
 
 def test_model_and_shell_agree(machine: Machine, tmp_path: Path) -> None:

@@ -18,15 +18,17 @@ from provision.gpu.resources.driver import GpuDriver, PowerLimit
 from provision.gpu.resources.runtime import HostRuntime
 from provision.gpu.words import BRIDGE_CLASS, NVIDIA
 from provision.hosts import names
-from provision.hosts.change_effects import DAEMON_RELOAD, reboot_of
+from provision.hosts.change_effects import DAEMON_RELOAD, effects_of_path, reboot_of
 from provision.hosts.queries.apt import Offers, policy, read_policy
 from provision.hosts.queries.shell import Shell
+from provision.hosts.resources.as_before import StatesAsBefore
 from provision.hosts.resources.base import HEADER
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import INITRAMFS, KernelModule, ModprobeBlacklist
 from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.hosts.resources.service import Service
+from provision.hosts.roles.host_resources import retires
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Driver, Node
 from provision.k3s.runtimes import NvidiaRuntime
@@ -39,6 +41,7 @@ NVLINK_FILE = "/etc/modprobe.d/provision-nvidia-nvlink.conf"
 TOOLKIT = "nvidia-container-toolkit"
 """What lets containerd give cards to pods; k3s detects it when it starts."""
 UPGRADES_FILE = "/etc/apt/apt.conf.d/52provision-gpu"
+PEER_MEMORY_FILE = "/etc/modules-load.d/provision-nvidia_peermem.conf"
 POWER_UNIT = "provision-gpu-power.service"
 PERSISTENCE, FABRIC = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
 _UPGRADES = """// Written by provision: upgrades of these come with a reboot, so they are planned.
@@ -248,10 +251,21 @@ def _peer_memory(system: str, node: Node, status: GpuStatus, source: Source | No
         yield KernelModule(system, "nvidia_peermem", source=source)
     else:
         content = f"{HEADER}nvidia_peermem\n"
-        yield File.of_text(system, "/etc/modules-load.d/provision-nvidia_peermem.conf", content, source)
+        yield File.of_text(system, PEER_MEMORY_FILE, content, source)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our files as absent on bare metal, and states as before; packages are named and stay."""
+    system = names.ssh(context.subject.name)
+    files = (NVLINK_FILE, UPGRADES_FILE, f"/etc/systemd/system/{POWER_UNIT}", PEER_MEMORY_FILE)
+    gone = (File(system, path, absent=True, effects=effects_of_path(path, None)) for path in files)
+    # States come first: the unit ends while it has its file.
+    return (StatesAsBefore(system), ModprobeBlacklist(system, "gpu", ()), *gone)
 
 
 ROLE = Role(
+    retired=retired,
+    retires=retires,
     name="gpu_driver",
     needs=("base_os", "host_resources"),
     declared=declared,

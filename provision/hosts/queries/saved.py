@@ -52,3 +52,38 @@ class SavedFileKind:
             if word in _WORDS:
                 words[path] = word
         return {query: words.get(query.path, no_answer(frame, query.path)) for query in queries}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFiles:
+    """Paths of the files with our name that a write of ours has made and that are still there, sorted.
+
+    Each write notes what its path held before, so these are all such files, whatever declared them. Files of
+    k3s have k3s's own names, and go with k3s alone.
+    """
+
+    kind: ClassVar[str] = "own-files"
+
+
+class OwnFilesKind:
+    """One fragment of builtins."""
+
+    query = OwnFiles
+
+    def script(self, queries: Sequence[OwnFiles]) -> str:
+        """Return the fragment."""
+        del queries
+        return (
+            "v=${PROVISION_BLOBS:-/var/lib/provision/blobs}\n"
+            'for f in "${v%/blobs}"/saved/*.entry; do if [ -f "$f" ]; then\n'
+            'p= k=; { IFS= read -r p && IFS= read -r k; } <"$f" || :\n'
+            'case ${p##*/} in *provision*) if [ "$k" = absent ] && [ -f "$p" ] && [ ! -L "$p" ]; then\n'
+            "printf '%s\\n' \"$p\"; fi;; esac\nfi; done\nprintf 'done\\n'"
+        )
+
+    def parse(self, frame: Frame, queries: Sequence[OwnFiles]) -> Mapping[OwnFiles, object]:
+        """Return the paths."""
+        lines = lines_of(frame)
+        if not lines or lines[-1] != "done":
+            return dict.fromkeys(queries, no_answer(frame, "saved files"))
+        return dict.fromkeys(queries, tuple(sorted(lines[:-1])))

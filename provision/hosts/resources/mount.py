@@ -19,9 +19,9 @@ FSTAB_FIELDS = 6
 
 # Comments and all other lines stay; the first line of the place becomes ours, further ones go.
 _AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; path = ENVIRON["PROVISION_MOUNT"] }
-$1 !~ /^#/ && $2 == path { if (!done) print line; done = 1; next }
+$1 !~ /^#/ && $2 == path { if (!done && line != "") print line; done = 1; next }
 { print }
-END { if (!done) print line }"""
+END { if (!done && line != "") print line }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SetFstabLine:
 
     Args:
         path: where is mounted.
-        line: the line, without its newline.
+        line: the line, without its newline; empty for none.
     """
 
     path: str
@@ -51,9 +51,9 @@ def with_fstab_line(content: bytes, path: str, line: str) -> bytes:
         if len(fields) < 2 or fields[0].startswith("#") or fields[1] != path:  # noqa: PLR2004 - source and place
             kept.append(present)
         elif not placed:
-            kept.append(line)
+            kept += [line] if line else []
             placed = True
-    if not placed:
+    if line and not placed:
         kept.append(line)
     return "".join(f"{row}\n" for row in kept).encode("utf-8", "surrogateescape")
 
@@ -80,6 +80,7 @@ class NfsMount(HostResource):
         path: where.
         server: `host:/export`.
         options: mount options.
+        absent: no line of it is left for the next boot; what is mounted stays until then.
     """
 
     kind: ClassVar[str] = "nfs-mount"
@@ -87,6 +88,7 @@ class NfsMount(HostResource):
     path: str
     server: str
     options: str
+    absent: bool = False
 
     def __post_init__(self) -> None:
         checked_path(self.path)
@@ -114,6 +116,10 @@ class NfsMount(HostResource):
         """Return what differs at boot and now."""
         rows = _rows(snapshot[FSTAB])
         at_boot = next((" ".join(row) for row in rows if row[1] == self.path), None)
+        if self.absent:
+            lines = [" ".join(row) for row in rows if row[1] == self.path]
+            # Another line of the place is somebody's own, and means that ours does not count alone.
+            return (Change(Op.DELETE, "at boot", self.line, None),) if lines == [self.line] else ()
         mounted = self._mounted(snapshot)
         changes = []
         if at_boot != self.line:
@@ -132,6 +138,8 @@ class NfsMount(HostResource):
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it comes; what others mounted there is left alone."""
         mounted = self._mounted(snapshot)
+        if self.absent:
+            return [SetFstabLine(self.path, "")]
         others = [row for row in _rows(snapshot[FSTAB]) if row[1] == self.path and row[0] != self.server]
         if mounted not in (None, self.server) or others:
             return self._taken(mounted or others[0][0])

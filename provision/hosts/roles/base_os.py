@@ -16,7 +16,7 @@ from provision.hosts.apt_settings import apt_files
 from provision.hosts.public_keys import login_keys, public_key_file
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.system import ClockState
-from provision.hosts.resources.as_before import StatesAsBefore
+from provision.hosts.resources.as_before import as_before
 from provision.hosts.resources.file import File, authorized_keys
 from provision.hosts.resources.filesystem import RootFilesystem
 from provision.hosts.resources.hosts_file import HostsEntry
@@ -159,13 +159,14 @@ def retired(context: Context) -> tuple[Resource, ...]:
     inventory, system = context.inventory, names.ssh(context.subject.name)
     node = inventory.nodes[context.subject.name]
     # What host_resources has changed is noted in the same place, and it is the first to end.
-    gone: list[Resource] = [StatesAsBefore(system)]
+    states, own = as_before(system)
+    gone: list[Resource] = [states]
     gone += [KernelModule(system, module, absent=True) for module in node.modules]
     gone += [Sysctl(system, name, None) for name in node.sysctl]
     gone += [
         File(system, path, absent=True, restores=True) for path, text in apt_files(inventory, node) if text
     ]
-    return tuple(gone)
+    return (*gone, own)
 
 
 ROLE = Role(

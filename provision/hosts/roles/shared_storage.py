@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.resource import Resource
@@ -11,6 +12,7 @@ from provision.hosts import names
 from provision.hosts.resources.file import File
 from provision.hosts.resources.mount import NfsMount
 from provision.hosts.resources.package import Package
+from provision.hosts.roles.host_resources import retires
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import SharedStorage
 
@@ -63,7 +65,18 @@ def _resources(context: Context) -> Iterator[Resource]:
             )
 
 
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return markers and lines of fstab as absent on bare metal; a mount stays until the next boot."""
+    return tuple(
+        replace(resource, absent=True)
+        for resource in reversed(resources(context))
+        if isinstance(resource, File | NfsMount)
+    )
+
+
 ROLE = Role(
+    retired=retired,
+    retires=retires,
     name="shared_storage",
     needs=("base_os",),
     declared=declared,

@@ -25,6 +25,7 @@ from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name
 from provision.hosts.queries.modprobe import ModprobeRules
+from provision.hosts.resources.as_before import as_before
 from provision.hosts.resources.base import HEADER
 from provision.hosts.resources.file import File, LineOff
 from provision.hosts.resources.kernel import (
@@ -135,8 +136,9 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
     The drivers come back with the next boot, not before.
     """
-    copies = CopiesGone(names.ssh(context.subject.name), f"{KERNEL_CMDLINE}.provision-")
-    return (*orphans(context), copies)
+    system = names.ssh(context.subject.name)
+    copies = CopiesGone(system, f"{KERNEL_CMDLINE}.provision-")
+    return (*orphans(context), copies, *as_before(system))
 
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:

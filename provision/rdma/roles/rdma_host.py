@@ -13,14 +13,17 @@ from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.change_effects import reboot_of
 from provision.hosts.queries.kernel import BootLoader
-from provision.hosts.resources.kernel import KernelArguments, KernelModule
+from provision.hosts.resources.as_before import StatesAsBefore
+from provision.hosts.resources.file import File
+from provision.hosts.resources.kernel import INITRAMFS, KernelArguments, KernelModule
 from provision.hosts.resources.package import Package
+from provision.hosts.roles.host_resources import retires
 from provision.inventory import Inventory, Subject
 from provision.kube.names import is_member
 from provision.rdma import cni_paths
 from provision.rdma.queries import RdmaState
 from provision.rdma.resources.cni import CniProgram
-from provision.rdma.resources.namespaces import NamespaceMode
+from provision.rdma.resources.namespaces import OPTIONS_FILE, NamespaceMode
 
 MODULES = ("ib_uverbs", "rdma_ucm")
 """Verbs and connections of programs: `/dev/infiniband/uverbsN` and `rdma_cm`."""
@@ -78,7 +81,16 @@ def _cni(inventory: Inventory, name: str) -> list[Resource]:
     return [Package(system, (cni_paths.PACKAGE,), source=source), *programs] if programs else []
 
 
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our files as absent on bare metal, and states as before; packages are named and stay."""
+    system = names.ssh(context.subject.name)
+    modules = (KernelModule(system, module, absent=True) for module in MODULES)
+    return (StatesAsBefore(system), *modules, File(system, OPTIONS_FILE, absent=True, effects=(INITRAMFS,)))
+
+
 ROLE = Role(
+    retired=retired,
+    retires=retires,
     name="rdma_host",
     needs=("base_os", "host_resources"),
     declared=declared,

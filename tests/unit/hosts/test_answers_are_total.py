@@ -21,7 +21,7 @@ from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRule, ModprobeRules
 from provision.hosts.queries.notes import NotedState, NotedStates
-from provision.hosts.queries.saved import SavedFile
+from provision.hosts.queries.saved import OwnFiles, SavedFile
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
 from provision.hosts.query_kinds import HOST_KINDS
@@ -139,6 +139,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SavedFile("/etc/back"): "restored",
         },
     ),
+    ("own-files", b"/etc/b|c\n/etc/a\ndone\n", {OwnFiles(): ("/etc/a", "/etc/b|c")}),
     (
         "noted",
         b"sysctl\nvm.swappiness\n60\nservice\ncron.service\nenabled active\nodd\nx\ny\ndone\n",

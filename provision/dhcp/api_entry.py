@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_interface
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Self
 
 from provision.contracts.change import Change
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Reservation, Router
+from provision.dhcp.contract import Capabilities, Lease, Reservation
 from provision.dhcp.listing import reservation_changes
+from provision.inventory.models.site import Dhcp
+from provision.values.diagnostics import Source
 
 
-class ApiRouter(Router, Protocol):
-    """A router that is changed by requests."""
+@dataclass(frozen=True, slots=True)
+class ApiRouter(ABC):
+    """A router that is asked and changed by requests to its web API.
 
+    Args:
+        system: `router`.
+        prefix: how the names of our entries begin (`provision-lab-`).
+        server: what `network.dhcp.server` names; empty for nothing.
+    """
+
+    noun: ClassVar[str]
+    """What an entry is called, before the name that makes it ours."""
+    capabilities: ClassVar[Capabilities] = Capabilities(acts_at_once=True, in_range=True, persists=True)
+
+    system: str
+    prefix: str
+    server: str = ""
+
+    @classmethod
+    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Self:
+        """Return the router that an inventory declares."""
+        return cls(system, prefix, dhcp.server or "")
+
+    def place(self, name: str) -> str:
+        """Return the place of our entry."""
+        return f"{self.noun} {self.prefix}{name}"
+
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> ApiEntry:
+        """Return our entry for a host."""
+        return ApiEntry(self.system, self, reservation, absent, source=source)
+
+    @abstractmethod
+    def queries(self) -> tuple[Any, ...]:
+        """Return what is asked of it."""
+
+    @abstractmethod
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
+        """Return its reservations."""
+
+    @abstractmethod
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
+        """Return its leases."""
+
+    @abstractmethod
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why a reservation would have no effect on this router; empty if it would."""
 
+    @abstractmethod
     def requests(
         self, snapshot: Snapshot, reservation: Reservation, /, *, absent: bool
     ) -> tuple[Request, ...]:

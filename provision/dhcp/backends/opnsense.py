@@ -7,17 +7,14 @@ makes the entry. So each of our entries has the UUID that follows from its name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
 from provision.contracts.remedy import Request
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.api_entry import ApiEntry, network_of
+from provision.dhcp.api_entry import ApiRouter, network_of
 from provision.dhcp.contract import Capabilities, Lease, Reservation, as_seconds, fold_mac
 from provision.dhcp.router_driver import RouterList
-from provision.inventory.models.site import Dhcp
-from provision.values.diagnostics import Source
 
 _ALL = "?current=1&rowCount=-1"
 GENERAL = RouterList("/api/kea/dhcpv4/get", "dhcpv4.general", ("enabled", "manual_config"))
@@ -35,28 +32,12 @@ NOT_APPLIED = " (not applied yet)"
 """Ends the description of an entry until the server has read it: the next run continues a killed one."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpnSense:
-    """A router with OPNsense.
+class OpnSense(ApiRouter):
+    """A router with OPNsense."""
 
-    Args:
-        system: `router`.
-        prefix: how the names of our entries begin (`provision-lab-`).
-    """
-
-    system: str
-    prefix: str
-
-    @classmethod
-    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> OpnSense:
-        """Return the router that an inventory declares."""
-        del dhcp
-        return cls(system, prefix)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return Capabilities(acts_at_once=False, in_range=True, persists=True)
+    __slots__ = ()
+    noun = "Kea reservation"
+    capabilities = Capabilities(acts_at_once=False, in_range=True, persists=True)
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for the server, its networks, and all reservations and leases."""
@@ -87,10 +68,6 @@ class OpnSense:
             Lease(fold_mac(mac), address, name, as_seconds(expire))
             for mac, address, name, expire in snapshot[LEASES]
         )
-
-    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> ApiEntry:
-        """Return our entry for a host."""
-        return ApiEntry(self.system, self, reservation, absent, source=source)
 
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why Kea would not serve it: it is off, written by hand, or has no such network."""

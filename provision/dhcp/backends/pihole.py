@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from provision.contracts.remedy import Request
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.api_entry import ApiEntry, network_of
+from provision.dhcp.api_entry import ApiRouter, network_of
 from provision.dhcp.contract import Capabilities, Lease, Reservation, as_seconds, fold_mac
 from provision.dhcp.dnsmasq_files import OPTION, Row
 from provision.dhcp.dnsmasq_hosts import parse_reservations
 from provision.dhcp.router_driver import TEXT, RouterList
-from provision.inventory.models.site import Dhcp
-from provision.values.diagnostics import Source
 
 PATH = "/api/config/dhcp/hosts"
 HOSTS = RouterList(PATH, "config.dhcp.hosts", (TEXT,))
@@ -31,36 +28,16 @@ SERVER = RouterList("/api/config/dhcp", "config.dhcp", ("active", "start", "netm
 LEASES = RouterList("/api/dhcp/leases", "leases", ("hwaddr", "ip", "name", "expires"))
 
 
-@dataclass(frozen=True, slots=True)
-class PiHole:
-    """A Pi-hole whose DHCP server is on.
+class PiHole(ApiRouter):
+    """A Pi-hole whose DHCP server is on."""
 
-    Args:
-        system: `router`.
-        prefix: how the tags of our lines begin (`provision-lab-`).
-    """
-
-    system: str
-    prefix: str
-
-    @classmethod
-    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> PiHole:
-        """Return the router that an inventory declares."""
-        del dhcp
-        return cls(system, prefix)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return Capabilities(acts_at_once=False, in_range=True, persists=True)
+    __slots__ = ()
+    noun = "Pi-hole line"
+    capabilities = Capabilities(acts_at_once=False, in_range=True, persists=True)
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for the server, all reservations and leases."""
         return (SERVER, HOSTS, LEASES)
-
-    def place(self, name: str) -> str:
-        """Return the place of our entry: a tag of the line names it."""
-        return f"Pi-hole line {self.prefix}{name}"
 
     def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Read the reservations."""
@@ -76,10 +53,6 @@ class PiHole:
             Lease(fold_mac(mac), address, "" if name == "*" else name, as_seconds(expires))
             for mac, address, name, expires in snapshot[LEASES]
         )
-
-    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> ApiEntry:
-        """Return our entry for a host."""
-        return ApiEntry(self.system, self, reservation, absent, source=source)
 
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why Pi-hole would not serve it: its DHCP server is off, or serves another network."""

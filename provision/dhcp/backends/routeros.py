@@ -5,16 +5,13 @@ Source: MikroTik's documentation, "REST API" and "DHCP", section "Leases".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.remedy import Request
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.api_entry import ApiEntry
-from provision.dhcp.contract import Capabilities, Lease, Reservation, fold_mac
+from provision.dhcp.api_entry import ApiRouter
+from provision.dhcp.contract import Lease, Reservation, fold_mac
 from provision.dhcp.router_driver import RouterList
-from provision.inventory.models.site import Dhcp
-from provision.values.diagnostics import Source
 
 PATH = "/rest/ip/dhcp-server/lease"
 LEASES = RouterList(
@@ -35,37 +32,15 @@ LEASES = RouterList(
 SERVERS = RouterList("/rest/ip/dhcp-server", "", ("name", "disabled"))
 
 
-@dataclass(frozen=True, slots=True)
-class RouterOs:
-    """A router with RouterOS.
+class RouterOs(ApiRouter):
+    """A router with RouterOS."""
 
-    Args:
-        system: `router`.
-        prefix: how the comments of our entries begin (`provision-lab-`).
-        server: name of its DHCP server; empty for the only one.
-    """
-
-    system: str
-    prefix: str
-    server: str = ""
-
-    @classmethod
-    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> RouterOs:
-        """Return the router that an inventory declares."""
-        return cls(system, prefix, dhcp.server or "")
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return Capabilities(acts_at_once=True, in_range=True, persists=True)
+    __slots__ = ()
+    noun = "RouterOS lease"
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for all leases, and for the servers."""
         return (LEASES, SERVERS)
-
-    def place(self, name: str) -> str:
-        """Return the place of our entry: its comment names it."""
-        return f"RouterOS lease {self.prefix}{name}"
 
     def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Read the leases that are not dynamic; RouterOS has no host name in them.
@@ -88,10 +63,6 @@ class RouterOs:
         return tuple(
             Lease(fold_mac(mac), address, name) for *_, mac, address, name in snapshot[LEASES] if address
         )
-
-    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> ApiEntry:
-        """Return our entry for a host."""
-        return ApiEntry(self.system, self, reservation, absent, source=source)
 
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why RouterOS would not serve it: no DHCP server of that name is on, or several are."""

@@ -6,46 +6,31 @@ Sources: the wiki page "UniFi Controller API" of Ubiquiti's community; Art-of-Wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 from provision.contracts.remedy import Request
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.api_entry import ApiEntry, join_words, network_of
-from provision.dhcp.contract import Capabilities, Lease, Reservation, fold_mac
+from provision.dhcp.api_entry import ApiRouter, join_words, network_of
+from provision.dhcp.contract import Lease, Reservation, fold_mac
 from provision.dhcp.router_driver import RouterList
-from provision.inventory.models.site import Dhcp
-from provision.values.diagnostics import Source
 
 _CLIENT = ("_id", "mac", "name", "use_fixedip", "fixed_ip", "note")
 
 
-@dataclass(frozen=True, slots=True)
-class UniFi:
+class UniFi(ApiRouter):
     """A console with UniFi Network.
 
     A client is ours if its note has the name of our entry as a word; other words of the note stay.
-
-    Args:
-        system: `router`.
-        prefix: how the names of our entries begin (`provision-lab-`).
-        site: name of the site in UniFi Network.
     """
 
-    system: str
-    prefix: str
-    site: str = "default"
-
-    @classmethod
-    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> UniFi:
-        """Return the router that an inventory declares."""
-        return cls(system, prefix, dhcp.server or "default")
+    __slots__ = ()
+    noun = "UniFi client"
 
     @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-        return Capabilities(acts_at_once=True, in_range=True, persists=True)
+    def site(self) -> str:
+        """Name of the site in UniFi Network."""
+        return self.server or "default"
 
     @property
     def _base(self) -> str:
@@ -67,10 +52,6 @@ class UniFi:
         """Ask for the known clients, the networks, and the clients that are connected."""
         return (self._users, self._networks, self._clients)
 
-    def place(self, name: str) -> str:
-        """Return the place of our entry: the note of the client names it."""
-        return f"UniFi client {self.prefix}{name}"
-
     def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Read the clients with a fixed address."""
         return tuple(
@@ -82,10 +63,6 @@ class UniFi:
     def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Read the addresses of connected clients; UniFi does not say until when."""
         return tuple(Lease(fold_mac(mac), ip, name) for mac, ip, name in snapshot[self._clients] if ip)
-
-    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> ApiEntry:
-        """Return our entry for a host."""
-        return ApiEntry(self.system, self, reservation, absent, source=source)
 
     def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
         """Return why UniFi would not serve it: no such network, or its DHCP server is off."""

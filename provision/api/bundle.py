@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from provision.api.bundle_images import Archive, fetch_archive, forget_parts, image_archives
+from provision.api.bundle_packages import AptFile, fetch_packages
 from provision.api.pinned_downloads import declared_downloads
 from provision.api.pins import lock_path, pin_all
 from provision.contracts.downloads import Download, LocalFile
@@ -61,6 +62,8 @@ class Bundled:
         url: where it comes from, without secrets.
         is_new: whether it was fetched now.
         images: names of the container image that it is the archive of.
+        release: whose package index it is.
+        hosts: which hosts need the index or package.
     """
 
     path: str
@@ -69,12 +72,20 @@ class Bundled:
     url: str
     is_new: bool
     images: tuple[str, ...] = ()
+    release: str = ""
+    hosts: tuple[str, ...] = ()
 
     @property
     def row(self) -> dict[str, object]:
         """Its row of the manifest."""
-        row = {"path": self.path, "sha256": self.sha256, "size": self.size, "url": self.url}
-        return {**row, "images": list(self.images)} if self.images else row
+        row: dict[str, object] = {
+            "path": self.path,
+            "sha256": self.sha256,
+            "size": self.size,
+            "url": self.url,
+        }
+        more = {"images": list(self.images), "release": self.release, "hosts": list(self.hosts)}
+        return {**row, **{key: value for key, value in more.items() if value}}
 
 
 def make_bundle(
@@ -124,6 +135,9 @@ def make_bundle(
         mirrors = inventory.sources.registries
         results.extend(_archived(one, folder, former, mirrors, cancel, progress, logins) for one in archives)
         forget_parts(folder)
+        results.extend(
+            _of_apt(file, folder) for file in fetch_packages(fetched, folder, cancel, note, progress)
+        )
         rows = [one.row for one in results]
         text = json.dumps({"version": LAYOUT, "inventory": inventory.name, "files": rows}, indent=2) + "\n"
         manifest = folder / MANIFEST
@@ -165,6 +179,13 @@ def _archived(
             raise type(error)([replace(one, untouched=_KEPT) for one in error.diagnostics]) from None
     size = target.stat().st_size
     return Bundled(archive.path, sha256_of(target), size, archive.url, is_new, archive.names)
+
+
+def _of_apt(file: AptFile, folder: Path) -> Bundled:
+    from provision.connections.download import plain_url  # noqa: PLC0415 - slow
+
+    size, url = (folder / file.path).stat().st_size, plain_url(file.url)
+    return Bundled(file.path, file.sha256, size, url, file.is_new, release=file.release, hosts=file.hosts)
 
 
 def _as_fetched(inventory: Inventory) -> Inventory:

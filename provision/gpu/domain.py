@@ -38,4 +38,5 @@ DOMAIN = Domain(
     unsupported="provision.gpu.unsupported:unsupported",
     downloads="provision.gpu.roles.gpu_operator:downloads",
     sections=(("gpu",),),
+    packages="provision.gpu.package_needs:packages",
 )

@@ -17,7 +17,9 @@ from provision.gpu.queries import GpuState, GpuStatus
 from provision.gpu.roles.gpu_driver import gone, managed_driver, meta_of, offers_query, wish_of
 from provision.gpu.words import OPEN_ONLY_FROM
 from provision.hosts import names
+from provision.hosts.package_source import lists_questions
 from provision.hosts.queries.apt import read_policy
+from provision.hosts.queries.file import ABSENT, FileStatus
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import PciFunction, PciFunctions
@@ -126,7 +128,7 @@ def not_offered(evidence: Evidence) -> list[Finding]:
         if isinstance(host, UnknownYet) or host.driver.origin is None:
             continue
         offers = read_policy(host.facts.answer(offers_query(host.driver)))
-        if isinstance(offers, Unknown):
+        if isinstance(offers, Unknown) or _comes_with_a_source(evidence, host):
             continue
         metas = {
             name: host.facts.known(PackageState(name), PackageStatus, PackageStatus()).installed
@@ -140,6 +142,12 @@ def not_offered(evidence: Evidence) -> list[Finding]:
         elif chosen.dkms and host.status.secure_boot is True and not host.status.loaded:
             findings.append(_unsigned(evidence, host))
     return findings
+
+
+def _comes_with_a_source(evidence: Evidence, host: Host) -> bool:
+    """Whether apt offers something else once the declared package source is there."""
+    questions = lists_questions(evidence.inventory, host.node)
+    return any(host.facts.known(question, FileStatus, ABSENT) == ABSENT for question in questions)
 
 
 def _unsigned(evidence: Evidence, host: Host) -> Diagnostic:

@@ -31,4 +31,5 @@ DOMAIN = Domain(
     unsupported="provision.hosts.unsupported:unsupported",
     untested=(Untested("Ubuntu guests", ("images",), _has_ubuntu),),
     sections=(("sources",),),
+    packages="provision.hosts.package_needs:packages",
 )

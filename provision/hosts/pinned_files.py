@@ -23,6 +23,8 @@ from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent, UsageError
 
+PACKAGES = "apt"
+"""Folder of a bundle with a part of the distributions' archives."""
 CONTAINERS = "containers"
 """Folder of a bundle with the archives of container images."""
 
@@ -103,11 +105,15 @@ class BundledFile:
         file: where it is on this machine.
         sha256: its digest in hex.
         images: names of the container image that it is the archive of.
+        release: whose package index it is.
+        hosts: for which hosts a package or an index is.
     """
 
     file: Path
     sha256: str
     images: tuple[str, ...] = ()
+    release: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 def _listed(root: Path) -> tuple[BundledFile, ...] | None:
@@ -116,7 +122,11 @@ def _listed(root: Path) -> tuple[BundledFile, ...] | None:
         rows = json.loads((root / "manifest.json").read_text())["files"]
         return tuple(
             BundledFile(
-                _within(root, str(row["path"])), str(row["sha256"]), tuple(map(str, row.get("images", ())))
+                _within(root, str(row["path"])),
+                str(row["sha256"]),
+                tuple(map(str, row.get("images", ()))),
+                str(row.get("release", "")),
+                tuple(map(str, row.get("hosts", ()))),
             )
             for row in rows
         )
@@ -158,6 +168,23 @@ def bundled_images(inventory: Inventory) -> tuple[BundledFile, ...]:
     for row in images:
         _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, keys))
     return images
+
+
+def bundled_packages(inventory: Inventory, host: str) -> tuple[BundledFile, ...]:
+    """Return the packages and indexes of apt that a bundle has for a host; none where it has none."""
+    root = bundle_file(inventory)
+    rows = _listed(root) if root is not None else None
+    return tuple(row for row in rows or () if host in row.hosts)
+
+
+def listed_blob(inventory: Inventory, row: BundledFile) -> Blob:
+    """Return a file that the manifest of a bundle names.
+
+    Raises:
+        UsageError: FILE_UNREADABLE, BUNDLE_CHANGED.
+    """
+    _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, ("sources", "bundle")))
+    return Blob(row.sha256, file=row.file)
 
 
 def bundled_blob(inventory: Inventory, place: Sequence[str], sha256: str, keys: KeyPath) -> Blob:

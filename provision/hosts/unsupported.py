@@ -13,8 +13,6 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     sources, network = inventory.sources, inventory.network
     if sources.registries and inventory.k3s is None:  # k3s's registries.yaml has them
         yield Unsupported("sources_registries", "sources.registries", ("sources", "registries"))
-    if sources.apt is not None:
-        yield Unsupported("sources_apt", "sources.apt", ("sources", "apt"))
     if network is not None and network.dns:
         yield Unsupported("resolver", "network.dns", ("network", "dns"))
     if network is not None and network.domain is not None:

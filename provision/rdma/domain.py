@@ -39,4 +39,5 @@ DOMAIN = Domain(
     unsupported="provision.rdma.unsupported:unsupported",
     downloads="provision.rdma.roles.network_operator:downloads",
     sections=(("rdma",),),
+    packages="provision.rdma.package_needs:packages",
 )

@@ -14,7 +14,7 @@ from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
 from provision.hosts.operations import notes as ops_notes
 from provision.hosts.operations import saved as ops_saved
-from provision.hosts.operations.apt import InstallVersions
+from provision.hosts.operations.apt import FetchLists, InstallVersions, RemoveFolder
 from provision.hosts.operations.placement import STATE
 from provision.hosts.queries.boot_swap import NO_UNIT
 from provision.hosts.queries.file import digest_of
@@ -210,6 +210,16 @@ def _install_versions(state: HostState, op: InstallVersions) -> None:
             state.held.discard(move.name)
 
 
+def _fetch_lists(state: HostState, op: FetchLists) -> None:
+    if op.config not in state.files:
+        raise OperationFailedError(f"{op.config} is missing")
+
+
+def _remove_folder(state: HostState, op: RemoveFolder) -> None:
+    for path in [path for path in state.files if path == op.path or path.startswith(f"{op.path}/")]:
+        del state.files[path]
+
+
 def _set_fstab_line(state: HostState, op: SetFstabLine) -> None:
     content = state.files["/etc/fstab"].content if "/etc/fstab" in state.files else b""
     _write(state, ops.WriteFile("/etc/fstab", with_fstab_line(content, op.path, op.line), mode=""))
@@ -380,6 +390,8 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.LinkTo: _link,
     ops.InstallPackages: _install,
     InstallVersions: _install_versions,
+    FetchLists: _fetch_lists,
+    RemoveFolder: _remove_folder,
     MountPath: _mount,
     SetHostsEntry: _set_hosts_entry,
     SetFstabLine: _set_fstab_line,

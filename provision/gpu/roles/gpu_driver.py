@@ -19,6 +19,7 @@ from provision.gpu.resources.runtime import HostRuntime
 from provision.gpu.words import BRIDGE_CLASS, NVIDIA
 from provision.hosts import names
 from provision.hosts.change_effects import DAEMON_RELOAD, effects_of_path, reboot_of
+from provision.hosts.package_source import lists_questions
 from provision.hosts.queries.apt import Offers, policy, read_policy
 from provision.hosts.queries.shell import Shell
 from provision.hosts.resources.as_before import StatesAsBefore
@@ -84,7 +85,9 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
         return {names.ssh(subject.name): ()}
     metas = (PackageState(name) for name in ORIGINS[driver.origin].metas)
     runtime = (NvidiaRuntime(),) if has_host_runtime(inventory, subject.name) else ()
-    return {names.ssh(subject.name): (PciFunctions(), GpuState(), offers_query(driver), *metas, *runtime)}
+    lists = lists_questions(inventory, inventory.nodes[subject.name])
+    asked = (PciFunctions(), GpuState(), offers_query(driver), *metas, *runtime, *lists)
+    return {names.ssh(subject.name): asked}
 
 
 def has_host_runtime(inventory: Inventory, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Operations of apt that choose versions."""
+"""Operations of apt that choose versions, and those of our own package sources."""
 
 from __future__ import annotations
 
@@ -44,3 +44,47 @@ class InstallVersions:
             f'if [ -n "$more" ]; then printf \'%s%s\\n\' {quote(self.refusal)} "$more" >&2; exit 1; fi\n'
             f"provision_apt {_APT} install -- {names}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLists:
+    """Fetch the package lists of our own sources; each of them must come.
+
+    Args:
+        config: of apt; it may be new, so that the script's environment does not name it yet.
+        needed: the file with the keys that sign the lists.
+        readable: what apt must be able to read as its own user.
+    """
+
+    config: str
+    needed: str
+    readable: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        options = "-q -o DPkg::Lock::Timeout=300 -o APT::Update::Error-Mode=any"
+        folder = quote(self.config.rpartition("/")[0])
+        missing = quote(f"{self.needed} is missing: it has the keys of the package archive")
+        return (
+            f"{apt_locks.SHELL}"
+            f"if [ ! -f {quote(self.needed)} ]; then\n"
+            f"  printf '%s\\n' {missing} >&2\n"
+            "  exit 1\n"
+            "fi\n"
+            f"APT_CONFIG={quote(self.config)}\nexport APT_CONFIG\n"
+            # apt reads them as its own user _apt
+            f"chmod a+rx -- {folder}\nchmod -R a+rX -- {words(self.readable)}\n"
+            "provision_apt_idle\n"
+            f"provision_apt apt-get {options} update"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFolder:
+    """Remove a folder that holds nothing but what is ours."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"rm -rf -- {quote(self.path)}"

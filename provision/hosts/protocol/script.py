@@ -27,6 +27,8 @@ from provision.hosts.operations.placement import FUNCTIONS
 
 PROTOCOL = 1
 STATE = "/var/lib/provision"
+APT_FOLDER = "/var/lib/apt/provision"
+"""Package sources of our own, where there are any; apt makes folders of lists below its own folder alone."""
 HOST_LOCK = "lock"
 API_LOCK = "lock-api"
 HELD_TICK = 1
@@ -68,6 +70,7 @@ DEBIAN_FRONTEND=noninteractive
 NEEDRESTART_MODE=l
 PROVISION_BLOBS=@STATE@/blobs
 export PATH LC_ALL TERM DEBIAN_FRONTEND NEEDRESTART_MODE PROVISION_BLOBS
+if [ -f @APT@/apt.conf ]; then APT_CONFIG=@APT@/apt.conf; export APT_CONFIG; fi
 umask 077
 cd /
 }
@@ -254,7 +257,7 @@ def observe_script(nonce: str, fragments: Sequence[str], *, state: str = STATE) 
     """
     frames = "".join(fragment_frame(index, fragment) for index, fragment in enumerate(fragments, 1))
     calls = "".join(f"provision_{index}\n" for index in range(1, len(fragments) + 1))
-    values = {"NONCE": nonce, "STATE": shlex.quote(state), "PROTOCOL": str(PROTOCOL)}
+    values = {"NONCE": nonce, "STATE": shlex.quote(state), "PROTOCOL": str(PROTOCOL), "APT": APT_FOLDER}
     main = f"main() {{\n{_body(calls, len(fragments) + 1)}exit 0\n}}\nmain\n"
     return _encoded(_filled(_COMMON, values) + frames + main)
 
@@ -324,6 +327,7 @@ def act_script(
     values = {
         "NONCE": nonce,
         "STATE": shlex.quote(state),
+        "APT": APT_FOLDER,
         "PROTOCOL": str(PROTOCOL),
         "RUN": shlex.quote(run),
         "WHO": shlex.quote(who),

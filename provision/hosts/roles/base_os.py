@@ -13,6 +13,12 @@ from provision.contracts.role import Context, Role
 from provision.contracts.system import InventoryValue
 from provision.hosts import names
 from provision.hosts.apt_settings import apt_files
+from provision.hosts.package_source import (
+    has_package_source,
+    package_source,
+    retired_source,
+    source_questions,
+)
 from provision.hosts.public_keys import login_keys, public_key_file
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.system import ClockState
@@ -30,7 +36,8 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Source
 
-_CHRONY = "chrony"
+CHRONY = "chrony"
+TIME_ZONES = "tzdata"
 _TIMESYNCD = "systemd-timesyncd"
 
 
@@ -50,6 +57,7 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
         or node.modules
         or node.hosts
         or any(apt_files(inventory, node))
+        or has_package_source(inventory, node)
         or inventory.access.authorized_keys is not None
     )
 
@@ -57,9 +65,10 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask, where time servers or chrony are declared, which daemon there is and whose clock it is."""
     node = inventory.nodes[subject.name]
-    asked = (ClockState(), PackageState(_CHRONY), PackageState(_TIMESYNCD))
-    asked_for = asked if node.ntp is not None or _CHRONY in node.packages else ()
-    return {names.ssh(node.name): (*asked_for, *((FileText(HOSTS),) if node.hosts else ()))}
+    asked = (ClockState(), PackageState(CHRONY), PackageState(_TIMESYNCD))
+    asked_for = asked if node.ntp is not None or CHRONY in node.packages else ()
+    hosts = (FileText(HOSTS),) if node.hosts else ()
+    return {names.ssh(node.name): (*asked_for, *hosts, *source_questions(inventory, node))}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -76,6 +85,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         desired.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
     for path, text in apt_files(inventory, node):
         desired.append(File.of_text(system, path, text, inventory.source(where)))
+    desired += context.known(lambda: tuple(package_source(context, node)), ())
     daemon = context.known(lambda: _daemon(context, node), "")
     source = inventory.source((*where, "packages"))
     desired += _packages(context, node, daemon, source)
@@ -112,11 +122,11 @@ def _packages(context: Context, node: Node, daemon: str, source: Source | None) 
     """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
     system = names.ssh(node.name)
     packages = dict.fromkeys(node.packages)
-    if daemon == "chrony":
-        packages[_CHRONY] = None
+    if daemon == CHRONY:
+        packages[CHRONY] = None
     if node.timezone:
-        packages["tzdata"] = None
-    if _CHRONY in packages and context.known(lambda: _has_package(context, _TIMESYNCD), False):
+        packages[TIME_ZONES] = None
+    if CHRONY in packages and context.known(lambda: _has_package(context, _TIMESYNCD), False):
         yield Package(system, (_TIMESYNCD,), absent=True, source=source)
     if packages:
         yield Package(system, tuple(packages), source=source)
@@ -130,8 +140,8 @@ def _daemon(context: Context, node: Node) -> str:
     """Return the time daemon: the one that is there, else chrony; empty where none is wanted."""
     if node.ntp is None or context.require(names.ssh(node.name), ClockState()).container:
         return ""  # a container's clock is its machine's
-    other = _has_package(context, _TIMESYNCD) and not _has_package(context, _CHRONY)
-    return "timesyncd" if other and _CHRONY not in node.packages else "chrony"
+    other = _has_package(context, _TIMESYNCD) and not _has_package(context, CHRONY)
+    return "timesyncd" if other and CHRONY not in node.packages else "chrony"
 
 
 def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]:
@@ -166,6 +176,8 @@ def retired(context: Context) -> tuple[Resource, ...]:
     gone += [
         File(system, path, absent=True, restores=True) for path, text in apt_files(inventory, node) if text
     ]
+    if has_package_source(inventory, node):
+        gone.append(retired_source(node))
     return (*gone, own)
 
 

@@ -16,6 +16,7 @@ from provision.hosts.roles.host_resources import retires
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import SharedStorage
 
+NFS = "nfs-common"
 OPTIONS = "defaults,_netdev,nofail"
 """A server that is away keeps no machine from booting."""
 
@@ -56,7 +57,7 @@ def _resources(context: Context) -> Iterator[Resource]:
     for name, storage in inventory.storage.items():
         source = inventory.source(("storage", name))
         if is_mounted(storage):
-            yield Package(system, ("nfs-common",), source=source)
+            yield Package(system, (NFS,), source=source)
             options = storage.options or OPTIONS
             yield NfsMount(system, storage.path, storage.server or "", options, source=source)
         if is_marked(storage):

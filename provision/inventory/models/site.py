@@ -70,6 +70,9 @@ class Proxy(Model):
     """More exceptions. Nodes, pods and services are always exceptions."""
 
 
+ReleaseName = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
+
+
 class RegistryLogin(Model):
     """A login of a container registry."""
 
@@ -95,7 +98,11 @@ class Sources(Model):
     images: tuple[ImageName, ...] = ()
     """Container images that a bundle has besides those that charts and `verify.images` name."""
     apt: Url | None = None
-    """Mirror of the distribution's package archive."""
+    """Mirror of the distribution's package archive; Debian's security archive beside it (`-security`)."""
+    apt_key: LocalPath | None = None
+    """File with the public key that signs that mirror, if it is not the distribution's own."""
+    releases: tuple[ReleaseName, ...] = ()
+    """Releases of nodes whose image's name does not say it, for the packages of a bundle (`debian-12`)."""
 
 
 class DhcpApi(Model):

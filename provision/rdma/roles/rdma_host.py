@@ -25,6 +25,7 @@ from provision.rdma.queries import RdmaState
 from provision.rdma.resources.cni import CniProgram
 from provision.rdma.resources.namespaces import OPTIONS_FILE, NamespaceMode
 
+RDMA_CORE = "rdma-core"
 MODULES = ("ib_uverbs", "rdma_ucm")
 """Verbs and connections of programs: `/dev/infiniband/uverbsN` and `rdma_cm`."""
 
@@ -49,7 +50,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     made: list[Resource] = []
     if node.ofed is None:
         # NVIDIA's own stack (`ofed`) brings packages of the same files.
-        made.append(Package(system, ("rdma-core",), source=source))
+        made.append(Package(system, (RDMA_CORE,), source=source))
     made += [KernelModule(system, module, source=source) for module in MODULES]
     made += _cni(inventory, name)
     if inventory.rdma is None or inventory.rdma.netns is None:
@@ -66,18 +67,23 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(made)
 
 
+def missing_programs(inventory: Inventory, name: str) -> tuple[str, ...]:
+    """Return the CNI programs that a node's networks of pods need and k3s does not bring."""
+    rdma, node = inventory.rdma, inventory.nodes[name]
+    if rdma is None or not is_member(inventory, node):
+        return ()
+    if not any(network.rail in node.rails for network in rdma.networks.values()):
+        return ()
+    return cni_paths.MISSING[rdma.method]
+
+
 def _cni(inventory: Inventory, name: str) -> list[Resource]:
     """Return the CNI programs that the node's networks of pods need, and the package that brings them.
 
     k3s may come later: it keeps what is in the folder already.
     """
-    rdma, node = inventory.rdma, inventory.nodes[name]
-    if rdma is None or not is_member(inventory, node):
-        return []
-    if not any(network.rail in node.rails for network in rdma.networks.values()):
-        return []
     system, source = names.ssh(name), inventory.source(("rdma", "networks"))
-    programs = [CniProgram(system, program, source=source) for program in cni_paths.MISSING[rdma.method]]
+    programs = [CniProgram(system, one, source=source) for one in missing_programs(inventory, name)]
     return [Package(system, (cni_paths.PACKAGE,), source=source), *programs] if programs else []
 
 

@@ -14,7 +14,6 @@ OPTIONS = [
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),
     ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
-    ("name: site\n", "name: site\nsources: { apt: https://m }\n", "sources_apt", "sources.apt", "apt:"),
     ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_toolkit", "the container toolkit", "toolkit:"),
     ("name: site\n", "name: site\nrdma: { operator: { version: v26.4.0 }, method: sriov }\n", "network_sriov", "virtual functions for pods", "rdma:"),
     ("vmid: 101,", "vmid: 101, ofed: { manage: true },", "ofed", "NIC driver stack", "ofed:"),
@@ -58,20 +57,20 @@ MANY = (
     SITE.replace("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },").replace(
         "backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,"
     )
-    + "sources: { apt: https://m }\n"
+    + "sources: { registries: { docker.io: https://m } }\n"
 )
 
 
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"sources_apt", "dhcp_boot_first", "node_interfaces"}),
-        (("vm-2",), (), {"sources_apt", "dhcp_boot_first"}),
-        (("pve",), (), {"sources_apt"}),
-        ((), ("base_os",), {"sources_apt"}),
-        ((), ("dhcp_reservation",), {"sources_apt", "dhcp_boot_first"}),
-        ((), ("address", "verify"), {"sources_apt", "dhcp_boot_first"}),
-        (("vm-1",), ("k3s_agent",), {"sources_apt", "node_interfaces"}),
+        ((), (), {"sources_registries", "dhcp_boot_first", "node_interfaces"}),
+        (("vm-2",), (), {"sources_registries", "dhcp_boot_first"}),
+        (("pve",), (), {"sources_registries"}),
+        ((), ("base_os",), {"sources_registries"}),
+        ((), ("dhcp_reservation",), {"sources_registries", "dhcp_boot_first"}),
+        ((), ("address", "verify"), {"sources_registries", "dhcp_boot_first"}),
+        (("vm-1",), ("k3s_agent",), {"sources_registries", "node_interfaces"}),
     ],
 )
 def test_targets_and_steps_leave_out_what_they_do_not_meet(
@@ -81,4 +80,4 @@ def test_targets_and_steps_leave_out_what_they_do_not_meet(
     met = [each for each in unsupported(inventory) if each.concerns(targets, steps)]
     assert {each.role for each in met} == roles
     for each in met:
-        assert ("--target" in each.problem(inventory).remedy) == (each.role != "sources_apt")
+        assert ("--target" in each.problem(inventory).remedy) == (each.role != "sources_registries")

@@ -1,0 +1,251 @@
+"""Packages of hosts in a bundle: apt verifies and resolves, and installs them without a network."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.api.domains import load_inventory as load
+from provision.cli.main import main
+from provision.contracts.remedy import Fix
+from provision.contracts.resource import Resource
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.protocol.script import observe_script
+from provision.hosts.queries.apt import policy
+from provision.hosts.queries.file import ABSENT, FileStatus
+from provision.hosts.resources.apt_source import AptSource, AptSourceGone
+from provision.hosts.resources.base import HostResource
+from provision.hosts.resources.package import Package, PackageState, PackageStatus
+from provision.hosts.roles import base_os
+from provision.inventory import Inventory, Subject
+from provision.testing.model_host import ModelHost, guest_state
+from tests.contract.apt_archive import Archive, new_archive
+from tests.unit.hosts.roles.test_shipped_inventories import resources_of
+
+SUITES = ("bookworm", "bookworm-updates")
+SITE = """
+version: 1
+name: site
+access: {{ user: root }}
+sources: {{ apt: "{url}/debian", apt_key: ./key.asc, {more} }}
+nodes:
+  n1: {{ address: 198.51.100.1, packages: [tool] }}
+  n2: {{ address: 198.51.100.2, packages: [other], storage_unused: 1 }}
+  n3: {{ address: 198.51.100.3, swap: "off" }}
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    asked: list[str]
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        super().do_GET()
+
+
+@pytest.fixture
+def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    (tmp_path / "web").mkdir()
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    asked: list[str] = []
+    handler = type("Handler", (Quiet,), {"asked": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(tmp_path / "web")))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    archive = new_archive(tmp_path)
+    archive.add("library")
+    archive.add("library", "1.1", suite="bookworm-updates")
+    archive.add("tool", depends="library (>= 1.0)")
+    archive.add("other", depends="library")
+    archive.add("unneeded")
+    archive.publish(*SUITES)
+    security = Archive(tmp_path / "web" / "debian-security", archive.home)
+    security.publish("bookworm-security")
+    archive.key(tmp_path / "key.asc")
+    yield archive
+    archive.end()
+
+
+@pytest.fixture
+def site(tmp_path: Path, web: tuple[str, list[str]], archive: Archive) -> Path:
+    del archive
+    file = tmp_path / "site.yaml"
+    file.write_text(_text(web[0], "releases: [debian-12]"))
+    return file
+
+
+def _text(url: str, more: str) -> str:
+    return SITE.format(url=url, more=more).replace(", storage_unused: 1", "")
+
+
+def rows(bundle: Path) -> dict[str, dict[str, Any]]:
+    return {row["path"]: row for row in json.loads((bundle / "manifest.json").read_text())["files"]}
+
+
+def make(site: Path) -> Path:
+    bundle = site.parent / "bundle"
+    assert main(["bundle", str(site), str(bundle)]) == 0
+    return bundle
+
+
+def test_a_bundle_has_what_the_roles_install_with_all_that_it_needs(site: Path, archive: Archive) -> None:
+    bundle = make(site)
+    listed = rows(bundle)
+    debs = {Path(path).name: row["hosts"] for path, row in listed.items() if path.endswith(".deb")}
+    assert debs == {
+        "tool_1.0_amd64.deb": ["n1"],
+        "library_1.1_amd64.deb": ["n1", "n2"],
+        "other_1.0_amd64.deb": ["n2"],
+    }
+    signed = {path: row["release"] for path, row in listed.items() if path.endswith("/InRelease")}
+    assert signed == {
+        f"apt/{name}/dists/{suite}/InRelease": "debian-12"
+        for name, suite in (
+            *(("debian", suite) for suite in SUITES),
+            ("debian-security", "bookworm-security"),
+        )
+    }
+    for path in signed:  # as the archive has signed them
+        assert (bundle / path).read_bytes() == (
+            archive.folder.parent / path.removeprefix("apt/")
+        ).read_bytes()
+
+
+def test_a_second_run_fetches_nothing_and_keeps_index_and_packages_together(
+    site: Path, web: tuple[str, list[str]], archive: Archive
+) -> None:
+    bundle = make(site)
+    before = (bundle / "manifest.json").read_bytes()
+    archive.add("library", "1.2", suite="bookworm-updates")
+    archive.publish(*SUITES)
+    web[1].clear()
+    assert make(site) == bundle
+    assert web[1] == []
+    assert (bundle / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["key", "index", "package"])
+def test_what_the_signed_index_does_not_name_is_refused(
+    site: Path, archive: Archive, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if damage == "key":
+        stranger = Archive(archive.folder, site.parent / "stranger")
+        stranger.home.mkdir(mode=0o700)
+        stranger.gpg("--quick-gen-key", "Stranger <a@example.org>", "rsa2048", "sign", "never")
+        stranger.key(site.parent / "key.asc")
+        stranger.end()
+    elif damage == "index":
+        file = archive.folder / "dists/bookworm/main/binary-amd64/Packages.xz"
+        file.write_bytes(lzma.compress(lzma.decompress(file.read_bytes()) + b"\n"))
+    else:
+        file = archive.folder / "pool/main/tool_1.0_amd64.deb"
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert main(["bundle", str(site), str(site.parent / "bundle")]) == 1
+    expected = "PACKAGES_UNREADABLE" if damage == "key" else "DOWNLOAD_WRONG"
+    assert expected in capsys.readouterr().err
+    assert not (site.parent / "bundle" / "manifest.json").exists()
+
+
+def test_a_package_that_the_archive_does_not_have_is_named(
+    site: Path, web: tuple[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write_text(_text(web[0], "releases: [debian-12]").replace("[other]", "[nowhere]"))
+    bundle = make(site)
+    assert "packages nowhere of n2: left out: E: Unable to locate package nowhere" in capsys.readouterr().err
+    assert {row["hosts"][0] for path, row in rows(bundle).items() if path.endswith(".deb")} == {"n1"}
+
+
+def test_a_node_of_an_unknown_release_is_named(
+    site: Path, web: tuple[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.write_text(_text(web[0], ""))
+    bundle = make(site)
+    assert "packages of n1, n2: left out, as their release is not known" in capsys.readouterr().err
+    assert rows(bundle) == {}
+    assert load(site).sources.releases == ()
+
+
+PRIVATE = """set -eu
+mkdir -p {root}/dpkg/info {root}/dpkg/updates {root}/dpkg/triggers
+touch {root}/dpkg/status {root}/dpkg/available
+mount --make-rprivate /
+mount --bind {root}/dpkg /var/lib/dpkg
+for folder in /var/lib/apt /var/cache/apt /var/log /usr/share/doc; do mount -t tmpfs none "$folder"; done
+mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/partial
+sh {root}/first.sh
+sh {root}/second.sh
+dpkg-query -W -f '${{Package}} ${{Version}}\\n' >{root}/installed
+find /var/lib/apt/lists -type f >{root}/foreign
+sh {root}/third.sh
+find /var/lib/apt -path '*provision*' >{root}/left
+"""
+"""This machine's apt and dpkg in mounts of their own, without any package and without a network."""
+
+
+def test_a_host_without_a_network_installs_from_what_the_bundle_sent(
+    site: Path, web: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root for mounts of its own")
+    bundle = make(site)
+    site.write_text(_text(web[0], f'mode: bundle, bundle: "{bundle}"'))
+    inventory = load(site)
+    (made,) = [one for one in _resources(inventory, "n1") if isinstance(one, AptSource)]
+    root = tmp_path / "private"
+    root.mkdir()
+    blobs = root / "state" / "blobs"
+    blobs.mkdir(parents=True)
+    for _, blob in made.blobs:
+        shutil.copy(str(blob.file), blobs / blob.sha256)
+    absent = dict.fromkeys(made.queries(), ABSENT)
+    missing = {PackageState("tool"): PackageStatus()}
+    gone = AptSourceGone("n1/ssh")
+    folder = FileStatus("directory")
+    scripts = {
+        "first": [_fix(made, absent)],
+        "second": [policy(("tool",)).command, _fix(Package("n1/ssh", ("tool",)), missing)],
+        "third": [_fix(gone, dict.fromkeys(gone.queries(), folder))],
+    }
+    for name, fragments in scripts.items():
+        script = observe_script("nonce", fragments, state=str(root / "state"))
+        (root / f"{name}.sh").write_bytes(script)
+    private = ["unshare", "-m", "-n", "sh", "-c", PRIVATE.format(root=root)]
+    done = subprocess.run(private, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (root / "installed").read_text() == "library 1.1\ntool 1.0\n", done.stdout + done.stderr
+    assert "o=Debian" in done.stdout  # as signed: drivers are told apart by it
+    assert (root / "foreign").read_text() == ""
+    assert (root / "left").read_text() == ""
+
+
+def _resources(inventory: Inventory, name: str) -> list[Resource]:
+    host = ModelHost(f"{name}/ssh", guest_state())
+    return list(resources_of(base_os, inventory, Subject("node", name), host))
+
+
+def _fix(resource: HostResource, answers: dict[Any, Any]) -> str:
+    fix = resource.fix(Snapshot("n1/ssh", answers=answers))
+    assert isinstance(fix, Fix)
+    return fix.script

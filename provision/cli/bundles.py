@@ -48,8 +48,8 @@ def bundle(
     lists the files. What is there already is not fetched again, and a download that was cut goes on. Use the
     folder, or the tar file, with `sources: { mode: bundle, bundle: FOLDER }`; served by a web server, it is
     a mirror. Container images are those of `verify.images`, of `sources.images`, and those that rendered
-    charts name; the last need `--helm`, or helm declared in the inventory. Packages that roles install on nodes,
-    with all that they need, come from the archives of their distributions, which apt of this machine verifies.
+    charts name; the last need `--helm`, or helm declared in the inventory. Packages that roles install
+    on nodes, with all that they need, come from the distributions' archives, verified by apt of this machine.
     """
     from provision.api.bundle import make_bundle, pack  # noqa: PLC0415 - keep --help fast
 

@@ -232,7 +232,7 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
 
 
 def test_verify_refuses_no_feature_that_apply_alone_needs(makes: Makes) -> None:
-    text = TEXT + "sources: { apt: https://m.example.org }\n"
+    text = TEXT + 'sources: { registries: { docker.io: "https://m.example.org" } }\n'
     assert [code for code, _ in problems_of(lambda: makes(text=text).plan(Options()))] == [
         "FEATURE_UNSUPPORTED"
     ]

@@ -184,7 +184,7 @@ def listed_blob(inventory: Inventory, row: BundledFile) -> Blob:
         UsageError: FILE_UNREADABLE, BUNDLE_CHANGED.
     """
     _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, ("sources", "bundle")))
-    return Blob(row.sha256, file=row.file)
+    return Blob(row.sha256, read=partial(mapped, row.file))
 
 
 def bundled_blob(inventory: Inventory, place: Sequence[str], sha256: str, keys: KeyPath) -> Blob:

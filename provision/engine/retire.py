@@ -69,6 +69,10 @@ def insert(
             # The system is brought by what the first step waits for: so does its removal.
             head = chain[0].step
             state.step = replace(state.step, after=head.after, needs=head.needs, barriers=head.barriers)
+        else:
+            below = _subjects_below(environment, state.step.subject, chains)
+            last = (chains[subject][-1].step.id for subject in sorted(below))
+            state.step = replace(state.step, after=frozenset(last))
         for later in chain[first:]:
             if _needs(later, state.step.id.role):
                 later.step = replace(later.step, needs=later.step.needs | {state.step.id})

@@ -269,7 +269,8 @@ class Session:
         # What comes later in this run counts more than what is off, and that more than what is silent.
         errors.sort(key=lambda error: not (isinstance(error, AwayError) and error.away.late))
         if closed and not (errors and isinstance(errors[0], AwayError) and errors[0].away.late):
-            return min(closed, key=lambda way: (not way[1].late, way[1].excused))
+            index, away = min(closed, key=lambda way: (not way[1].late, way[1].excused, way[1].absent))
+            return index, replace(away, absent=away.absent and not errors)  # who is silent may have it
         raise errors[0]
 
     def _held(self, name: str, queries: Iterable[Any]) -> Snapshot | None:

@@ -36,7 +36,7 @@ def _way(server: Node) -> Way:
         if isinstance(answer, Unknown):
             return NotThere(f"the kubeconfig of {server.name} cannot be read: {answer.reason}")
         if not isinstance(answer, SecretStr):
-            return NotThere(f"k3s has not started on {server.name} yet")
+            return NotThere(f"k3s has not started on {server.name} yet", absent=True)
         # The file names loopback; the server's certificate has the node's own address.
         url = f"https://{server.address}:{configuration.PORT}"
         return endpoint_of(answer.get_secret_value(), where=f"{server.name}:{paths.KUBECONFIG}", server=url)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from provision.kube.kinds import NAMESPACE, KubeKind
-from provision.kube.names import selector_of
-from provision.kube.queries import list_query, object_query
+from provision.kube.queries import object_query
 
 ROLE_NAME = "gpu_sharing"
 
@@ -62,8 +61,6 @@ KAI_WEBHOOKS = (
 )
 """Webhooks that KAI's operator makes (its `config_controller.go`); one that is left refuses pods."""
 
-OWN_QUEUES = list_query(QUEUE, labels=selector_of(ROLE_NAME))
-"""The question for the queues that we made."""
 FRACTIONING_NAMESPACE = "gpu-fractioning"
 MODE_LABEL = "provision/sharing-mode"
 """Label of KAI's namespace: its release and that of its fork have one name, and exclude each other."""

@@ -60,8 +60,9 @@ class GpuOperator:
     def removed(self, store: Store, name: str) -> None:
         """Take it away again; labels, NFD's CRDs and the kubelets' resources with an amount of 0 stay."""
         if name == self.chart and self.namespace:
-            for node in self.cards:
-                offer(store, node, 0)
+            if self.values.get("devicePlugin", {}).get("enabled", True):
+                for node in self.cards:
+                    offer(store, node, 0)
             for kind_name in ("DaemonSet", "Pod", "ClusterPolicy"):
                 kind = store.kind(kind_name)
                 for body in list(store.listed(kind, self.namespace if kind.namespaced else "")):

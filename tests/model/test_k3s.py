@@ -39,7 +39,7 @@ def test_the_first_apply_joins_the_agent_and_the_second_changes_nothing(tmp_path
     assert site.text("s1", paths.TOKEN).strip() == site.token("s1"), "the first server gets the bare token"
     second = site.apply()
     assert {str(step.outcome) for step in second.steps} == {"unchanged"}
-    assert second.trips == {"s1/ssh": 1, "a1/ssh": 1, "cluster/api": 1}
+    assert second.trips == {"s1/ssh": 1, "a1/ssh": 1, "cluster/api": 2}, "nodes, and our namespaces"
 
 
 @pytest.fixture

@@ -10,7 +10,9 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
+from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
 from provision.gpu.operator_values import (
+    RESOURCE,
     cards_of,
     gpu_nodes,
     has_operator_toolkit,
@@ -33,9 +35,9 @@ from provision.kube.charts import DeclaredChart, chart_download, operator_chart
 from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
-from provision.kube.names import API, has_cluster, is_member
+from provision.kube.names import API, PRIVILEGED, has_cluster, is_member
 from provision.kube.node_features import NFD_CRDS, NFD_TRACES
-from provision.kube.ownership import is_ours
+from provision.kube.ownership import FEATURES, home_labels, homes_on, is_ours, left_homes
 from provision.kube.queries import ServerVersion, object_query
 from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, kube_object
@@ -91,7 +93,7 @@ def resources(context: Context) -> Sequence[Resource]:
     require_k3s(context, "gpu.operator")
     namespace, source = namespace_of(inventory), inventory.source(SOURCE)
     # Operands mount host paths: a stricter namespace refuses their pods, and only events say so.
-    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    labels = {**PRIVILEGED, **home_labels(CHART, has_features=owns_nfd(inventory))}
     return (
         kube_object(API, NAMESPACE, namespace, role=ROLE_NAME, labels=labels, source=source),
         helm_release(
@@ -162,14 +164,37 @@ def retired(context: Context) -> Sequence[Resource]:
     inventory, namespace = context.inventory, namespace_of(context.inventory)
     if not is_ours(context, namespace, ROLE_NAME):
         return ()
-    has_nfd = owns_nfd(inventory)
-    traces = ("nvidia.com/", *(NFD_TRACES if has_nfd else ()))
-    return (
-        helm_absent(inventory, CHART, namespace),
-        *(KubeAbsent(API, CRD, "", name) for name in (*CRDS, *(NFD_CRDS if has_nfd else ()))),
-        NodeTraces(API, ROLE_NAME, traces),
-        KubeAbsent(API, NAMESPACE, "", namespace),
-    )
+    return tuple(_gone(inventory, namespace, has_nfd=owns_nfd(inventory)))
+
+
+def _gone(
+    inventory: Inventory, namespace: str, *, has_nfd: bool, risks: tuple[Effect, ...] = ()
+) -> Iterator[Resource]:
+    """Yield what goes with the operator."""
+    yield helm_absent(inventory, CHART, namespace, risks)
+    for name in (*CRDS, *(NFD_CRDS if has_nfd else ())):
+        yield KubeAbsent(API, CRD, "", name)
+    # What HAMi's plugin offers has the same name.
+    is_offered = inventory.sharing is not None and inventory.sharing.mode == "hami"
+    prefixes = ("nvidia.com/", *(NFD_TRACES if has_nfd else ()))
+    yield NodeTraces(API, ROLE_NAME, prefixes, kept=(RESOURCE,) if is_offered and risks else ())
+    yield KubeAbsent(API, NAMESPACE, "", namespace)
+
+
+def unchosen(context: Context) -> Sequence[Resource]:
+    """Return what we installed and the inventory no longer declares, or declares in another namespace.
+
+    Node Feature Discovery stays where the network operator is declared: its chart takes it over, and helm
+    brings no CRDs with an upgrade.
+    """
+    inventory = context.inventory
+    declared = namespace_of(inventory) if _operator(inventory) is not None else ""
+    needs_nfd = bool(declared) or (inventory.rdma is not None and inventory.rdma.operator is not None)
+    resources: list[Resource] = []
+    for home in left_homes(context, CHART, declared):
+        has_nfd = home.labels.get(FEATURES) == "true" and not needs_nfd
+        resources += _gone(inventory, home.name, has_nfd=has_nfd, risks=(Effect(GPU_PODS_LOSE_DEVICE),))
+    return resources
 
 
 ROLE = Role(
@@ -186,4 +211,6 @@ ROLE = Role(
     optional=lambda inventory, _subject: toolkit_systems(inventory),
     resources=resources,
     retired=retired,
+    unchosen=unchosen,
+    unchosen_on=homes_on,
 )

@@ -31,12 +31,14 @@ class NodeTraces(KeyedResource):
     Args:
         name: whose traces they are.
         prefixes: with which keys begin, as `nvidia.com/`.
+        kept: keys that somebody else goes on with.
     """
 
     kind: ClassVar[str] = "node-traces"
 
     name: str
     prefixes: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
     def _key_name(self) -> str:
         return self.name
@@ -50,9 +52,8 @@ class NodeTraces(KeyedResource):
         for section, field in (*_METADATA, *_STATUS):
             rows = live.at(section, field)
             for key in rows if isinstance(rows, Mapping) else ():
-                if str(key).startswith(self.prefixes) and not (
-                    section == "metadata" and _is_set_by_people(live, field, str(key))
-                ):
+                is_set = section == "metadata" and _is_set_by_people(live, field, str(key))
+                if str(key).startswith(self.prefixes) and key not in self.kept and not is_set:
                     yield section, field, str(key)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:

@@ -201,6 +201,8 @@ class KubePruned(KeyedResource):
         labels: label selector of what a role has made.
         keep: `namespace/name`, or the name alone for objects of the cluster.
         seconds: how long the removal of each may take.
+        risks: consents that their removal needs.
+        parent: field of `spec` that names an object's parent, which is not deleted before its children.
     """
 
     kind: ClassVar[str] = "kube-pruned"
@@ -210,6 +212,8 @@ class KubePruned(KeyedResource):
     labels: str
     keep: tuple[str, ...]
     seconds: float = REMOVAL_SECONDS
+    risks: tuple[Effect, ...] = ()
+    parent: str = ""
 
     def _key_name(self) -> str:
         return f"{self.of.name} {self.labels}"
@@ -224,7 +228,17 @@ class KubePruned(KeyedResource):
 
     def _orphans(self, snapshot: Snapshot) -> list[Live]:
         listing: Listing = snapshot[self._query]
-        return [live for live in listing.objects if _full_name(live) not in self.keep]
+        parents = {live.name: str(live.at("spec", self.parent) or "") for live in listing.objects}
+
+        def depth(name: str) -> int:
+            visited: set[str] = set()
+            while name in parents and name not in visited:
+                visited.add(name)
+                name = parents[name]
+            return len(visited)
+
+        orphans = [live for live in listing.objects if _full_name(live) not in self.keep]
+        return sorted(orphans, key=lambda live: -depth(live.name)) if self.parent else orphans
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Name what is there and not declared any more."""
@@ -237,7 +251,7 @@ class KubePruned(KeyedResource):
             namespace = str(live.metadata.get("namespace") or "")
             path = object_path(self.of.api, self.of.plural, namespace, live.name)
             requests.append(deletion(path, self.seconds))
-        return ApiCall(tuple(requests))
+        return ApiCall(tuple(requests), risks=self.risks)
 
 
 def deletion(path: str, seconds: float) -> Request:

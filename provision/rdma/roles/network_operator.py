@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.downloads import Download
+from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
+from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
 from provision.hosts import names
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator, Rdma
@@ -20,7 +22,7 @@ from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, PRIVILEGED, has_cluster, selector_of
 from provision.kube.node_features import NFD_CRDS, NFD_TRACES
-from provision.kube.ownership import is_ours
+from provision.kube.ownership import FEATURES, home_labels, homes_on, is_ours, left_homes
 from provision.kube.queries import ServerVersion, object_query
 from provision.kube.resources.declared_release import INSTALL_SECONDS
 from provision.kube.resources.node_traces import NodeTraces
@@ -31,6 +33,7 @@ from provision.rdma.network_objects import (
     POLICY,
     POLICY_NAME,
     POOL,
+    PREFIX,
     SharedResource,
     brings_nfd,
     chart_values,
@@ -122,7 +125,11 @@ def resources(context: Context) -> Sequence[Resource]:
     namespace, source = namespace_of(inventory), inventory.source(SOURCE)
     # Operands mount host paths, and pods with RDMA lock memory: a stricter namespace refuses both, and only
     # events say so. The labels come before any pod does.
-    spaces = (namespace, *(one for one in namespaces_of(rdma) if one != namespace))
+    home = home_labels(CHART, has_features=brings_nfd(inventory))
+    spaces = {
+        namespace: PRIVILEGED | home,
+        **{one: PRIVILEGED for one in namespaces_of(rdma) if one != namespace},
+    }
     release = helm_release(
         inventory,
         _chart(operator),
@@ -150,8 +157,8 @@ def resources(context: Context) -> Sequence[Resource]:
     )
     return (
         *(
-            kube_object(API, NAMESPACE, one, role=ROLE_NAME, labels=PRIVILEGED, source=source)
-            for one in spaces
+            kube_object(API, NAMESPACE, one, role=ROLE_NAME, labels=labels, source=source)
+            for one, labels in spaces.items()
         ),
         release,
         nic_policy,
@@ -308,16 +315,39 @@ def retired(context: Context) -> Sequence[Resource]:
     inventory, namespace = context.inventory, namespace_of(context.inventory)
     if not is_ours(context, namespace, ROLE_NAME):
         return ()
-    selector, has_nfd = selector_of(ROLE_NAME), brings_nfd(inventory)
-    return (
-        KubePruned(API, MACVLAN, "", selector, ()),
-        KubePruned(API, POOL, "", selector, ()),
-        KubeAbsent(API, POLICY, "", POLICY_NAME),
-        helm_absent(inventory, CHART, namespace),
-        *(KubeAbsent(API, CRD, "", name) for name in (*CRDS, *(NFD_CRDS if has_nfd else ()))),
-        NodeTraces(API, ROLE_NAME, ("rdma/", "network.nvidia.com/", *(NFD_TRACES if has_nfd else ()))),
-        KubeAbsent(API, NAMESPACE, "", namespace),
-    )
+    return tuple(_gone(inventory, namespace, has_nfd=brings_nfd(inventory)))
+
+
+def _gone(
+    inventory: Inventory, namespace: str, *, has_nfd: bool, risks: tuple[Effect, ...] = ()
+) -> Iterator[Resource]:
+    """Yield what goes with the operator: while it lives, it takes networks, Multus and its file away."""
+    selector = selector_of(ROLE_NAME)
+    yield KubePruned(API, MACVLAN, "", selector, (), risks=risks)
+    yield KubePruned(API, POOL, "", selector, ())
+    yield KubeAbsent(API, POLICY, "", POLICY_NAME, risks=risks)
+    yield helm_absent(inventory, CHART, namespace, risks)
+    for name in (*CRDS, *(NFD_CRDS if has_nfd else ())):
+        yield KubeAbsent(API, CRD, "", name)
+    prefixes = (f"{PREFIX}/", "network.nvidia.com/", *(NFD_TRACES if has_nfd else ()))
+    yield NodeTraces(API, ROLE_NAME, prefixes)
+    yield KubeAbsent(API, NAMESPACE, "", namespace)
+
+
+def unchosen(context: Context) -> Sequence[Resource]:
+    """Return what we installed and the inventory no longer declares, or declares in another namespace.
+
+    Namespaces of workloads stay. So does Node Feature Discovery where the GPU Operator is declared: its chart
+    takes it over, and helm brings no CRDs with an upgrade.
+    """
+    inventory = context.inventory
+    declared = namespace_of(inventory) if operator_of(inventory) is not None else ""
+    needs_nfd = bool(declared) or (inventory.gpu is not None and inventory.gpu.operator is not None)
+    resources: list[Resource] = []
+    for home in left_homes(context, CHART, declared):
+        has_nfd = home.labels.get(FEATURES) == "true" and not needs_nfd
+        resources += _gone(inventory, home.name, has_nfd=has_nfd, risks=(Effect(GPU_PODS_LOSE_DEVICE),))
+    return resources
 
 
 ROLE = Role(
@@ -332,4 +362,6 @@ ROLE = Role(
     questions=questions,
     resources=resources,
     retired=retired,
+    unchosen=unchosen,
+    unchosen_on=homes_on,
 )

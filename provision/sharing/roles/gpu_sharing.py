@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.downloads import Download
@@ -19,11 +19,12 @@ from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download
 from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
-from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
-from provision.kube.names import API, PRIVILEGED, has_cluster, labels_of
-from provision.kube.queries import Listing, Live, ServerVersion
+from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE, RUNTIME_CLASS
+from provision.kube.names import API, PRIVILEGED, has_cluster, labels_of, selector_of
+from provision.kube.ownership import HOMES, homes_on
+from provision.kube.queries import Listing, Live, ServerVersion, object_query
 from provision.kube.resources.node_traces import NodeTraces
-from provision.kube.resources.object import KubeAbsent, kube_object
+from provision.kube.resources.object import KubeAbsent, KubePruned, kube_object
 from provision.sharing import fractions, names
 from provision.sharing.hami import hami_values, slots
 from provision.sharing.kai import kai_values, queue_specs
@@ -35,6 +36,7 @@ SOURCE = ("sharing",)
 STOCK_PLUGINS = ("nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon")
 """DaemonSets by which the GPU Operator offers cards."""
 _COST = (Effect(GPU_PODS_LOSE_DEVICE),)
+RUNTIME = object_query(RUNTIME_CLASS, "nvidia")
 FRACTION_TRACES = ("gpu-fractioning.kai.scheduler/", "gpu-fractioning.nvidia.com/")
 MODES = ("hami", "kai", fractions.MODE)
 """Modes of this role; `time_slicing` and `mps` are values of the GPU Operator."""
@@ -50,9 +52,10 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Questions:
-    """Ask for the distribution, what is ours, and the queues that we made."""
-    del inventory, subject
-    return {API: (ServerVersion(), *names.HOMES.values(), names.OWN_QUEUES)}
+    """Ask for the distribution, for what is ours, and for the runtime that HAMi's plugin names."""
+    del subject
+    runtime = (RUNTIME,) if _mode(inventory) == "hami" else ()
+    return {API: (ServerVersion(), HOMES, *runtime)}
 
 
 def resources(context: Context) -> Sequence[Resource]:
@@ -67,13 +70,14 @@ def resources(context: Context) -> Sequence[Resource]:
         return ()
     version = require_k3s(context, "sharing")
     if sharing.mode == "hami":
-        return tuple(_hami(context.inventory, sharing, version))
+        return tuple(_hami(context, sharing, version))
     if sharing.mode == fractions.MODE:
-        return (*_fractions(context.inventory, sharing), *_queues(context, sharing))
-    return (*_kai(context.inventory, sharing), *_queues(context, sharing))
+        return (*_fractions(context.inventory, sharing), *_queues(context.inventory, sharing))
+    return (*_kai(context.inventory, sharing), *_queues(context.inventory, sharing))
 
 
-def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Resource]:
+def _hami(context: Context, sharing: Sharing, version: str) -> Iterator[Resource]:
+    inventory = context.inventory
     source = inventory.source(SOURCE)
     nodes = gpu_nodes(inventory)
     has_operator = inventory.gpu is not None and inventory.gpu.operator is not None
@@ -84,6 +88,11 @@ def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Reso
     marks = tuple((node.kubernetes_name, node.address) for node in nodes)
     yield NodeMark(API, *names.HAMI_LABEL, marks, source=source)
     yield kube_object(API, NAMESPACE, names.HAMI_NAMESPACE, role=ROLE_NAME, labels=PRIVILEGED, source=source)
+    runtime: Live | None = context.require(API, RUNTIME, may_be_absent=True)
+    if not has_operator and (runtime is None or _is_ours(runtime)):
+        # A GPU Operator that went has taken that of k3s along, which makes it again only when it starts.
+        fields = {"handler": RUNTIME.name}
+        yield kube_object(API, RUNTIME_CLASS, RUNTIME.name, fields, role=ROLE_NAME, source=source)
     values = hami_values(inventory, version)
     yield _release(_chart(sharing, names.HAMI), names.HAMI_NAMESPACE, values, inventory)
     yield HamiStack(API, _cards(inventory, slots(inventory)), source=source)
@@ -116,8 +125,7 @@ def _kai(inventory: Inventory, sharing: Sharing) -> Iterator[Resource]:
     yield KaiStack(API, _cards(inventory, 1), fractions=bool(sharing.fractions), source=source)
 
 
-def _queues(context: Context, sharing: Sharing) -> Iterator[Resource]:
-    inventory = context.inventory
+def _queues(inventory: Inventory, sharing: Sharing) -> Iterator[Resource]:
     specs = queue_specs(sharing)
     for name, spec in specs.items():
         path = (*SOURCE, "queues", name) if name in sharing.queues else (*SOURCE, "default_queues")
@@ -130,8 +138,7 @@ def _queues(context: Context, sharing: Sharing) -> Iterator[Resource]:
             force=name in {names.DEFAULT_PARENT, names.DEFAULT_QUEUE},  # the chart has made them
             source=inventory.source(path),
         )
-    kept = {*specs, names.DEFAULT_PARENT, names.DEFAULT_QUEUE}
-    yield from _queues_gone(context, kept)
+    yield _queues_gone(sorted({*specs, names.DEFAULT_PARENT, names.DEFAULT_QUEUE}))
 
 
 def _chart(sharing: Sharing, name: str) -> DeclaredChart:
@@ -173,25 +180,13 @@ def _cards(inventory: Inventory, times: int) -> tuple[Cards, ...]:
 # ------------------------------------------------------------ what goes
 
 
-def _is_ours(live: Live | None) -> bool:
-    return live is not None and labels_of(ROLE_NAME).items() <= live.labels.items()
+def _is_ours(live: Live) -> bool:
+    return labels_of(ROLE_NAME).items() <= live.labels.items()
 
 
-def _queues_gone(context: Context, kept: set[str]) -> Iterator[Resource]:
-    """Yield our queues that are not wanted, children first: a queue with children is not deleted."""
-    listing: Listing = context.require(API, names.OWN_QUEUES, "cannot list the queues")
-    parents = {live.name: str(live.at("spec", "parentQueue") or "") for live in listing.objects}
-
-    def depth(name: str) -> int:
-        visited: set[str] = set()
-        while name in parents and name not in visited:
-            visited.add(name)
-            name = parents[name]
-        return len(visited)
-
-    for name in sorted(parents, key=lambda name: (-depth(name), name)):
-        if name not in kept:
-            yield KubeAbsent(API, names.QUEUE, "", name)
+def _queues_gone(kept: Iterable[str] = ()) -> Resource:
+    """Return that our queues are not there, but for some: a queue with children is not deleted."""
+    return KubePruned(API, names.QUEUE, "", selector_of(ROLE_NAME), tuple(kept), parent="parentQueue")
 
 
 def _hami_traces(inventory: Inventory) -> tuple[str, ...]:
@@ -202,15 +197,13 @@ def _hami_traces(inventory: Inventory) -> tuple[str, ...]:
 
 def _gone(context: Context, kept: str, risks: tuple[Effect, ...]) -> Iterator[Resource]:
     """Yield what all modes but one have brought, if it was us: the namespace with our label goes last."""
-    for mode in names.HOMES:
-        if mode == kept != "kai":
+    listing: Listing = context.require(API, HOMES, "cannot see which sharing mode is installed")
+    ours = {live.name: live.labels for live in listing.objects if _is_ours(live)}
+    for mode, query in names.HOMES.items():
+        labels = ours.get(query.name)
+        if labels is None or mode == kept != "kai":
             continue
-        home: Live | None = context.require(
-            API, names.HOMES[mode], f"cannot see whether {mode} is installed", may_be_absent=True
-        )
-        if home is None or not _is_ours(home):
-            continue
-        if mode == "kai" and home.labels.get(names.MODE_LABEL, "kai") == kept:
+        if mode == "kai" and labels.get(names.MODE_LABEL, "kai") == kept:
             continue
         removal = {"hami": _hami_gone, "kai": _kai_gone, fractions.MODE: _fractions_gone}[mode]
         yield from removal(context, risks)
@@ -238,7 +231,7 @@ def _hami_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource
 
 
 def _kai_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource]:
-    yield from _queues_gone(context, set())
+    yield _queues_gone()
     yield helm_absent(context.inventory, names.KAI, names.KAI_NAMESPACE, risks)
     for kind, name in names.KAI_WEBHOOKS:
         yield KubeAbsent(API, kind, "", name)
@@ -252,13 +245,6 @@ def _kai_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource]
 def unchosen(context: Context) -> Sequence[Resource]:
     """Return what a mode that is not declared any more has brought."""
     return tuple(_gone(context, _mode(context.inventory), _COST))
-
-
-def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
-    """Return the cluster, which may have another mode."""
-    if not has_cluster(inventory) or inventory.gpu is None:
-        return {}
-    return {Subject("cluster", "cluster"): {API: (*names.HOMES.values(), names.OWN_QUEUES)}}
 
 
 def retired(context: Context) -> Sequence[Resource]:
@@ -278,5 +264,5 @@ ROLE = Role(
     resources=resources,
     retired=retired,
     unchosen=unchosen,
-    unchosen_on=unchosen_on,
+    unchosen_on=homes_on,
 )

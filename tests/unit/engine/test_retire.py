@@ -182,6 +182,39 @@ def test_objects_inside_a_machine_are_retired_after_the_run_starts_it(tmp_path: 
     assert site.plan().plan.empty
 
 
+def test_a_subject_without_steps_is_retired_after_what_starts_it(tmp_path: Path) -> None:
+    start = FakeRole(
+        "start", lambda _: [Item("pve/ssh", "api", "on")], lambda _: {"pve/ssh": (Value("api"),)}
+    )
+    operator = FakeRole(
+        "operator",
+        lambda _: [],
+        on_own(),
+        unchosen=lambda _: [Item("api/ssh", "old", GONE)],
+        unchosen_on=("api",),
+        subjects=frozenset(),
+    )
+    site = FakeSite(
+        [start, operator],
+        subjects=("pve", "api"),
+        hosts={"api/ssh": Host({"old": "on"}), "pve/ssh": Host()},
+        parents={"api": (Parent("pve"),)},
+        specs={
+            "pve/ssh": SystemSpec("pve/ssh", "host", "pve", {}, here),
+            "api/ssh": SystemSpec(
+                "api/ssh", "host", "api", {"pve/ssh": (Value("api"),)}, born_on("pve/ssh", "api")
+            ),
+        },
+        state=tmp_path,
+    )
+    start.subjects = frozenset({"pve"})
+    order: list[str] = []
+    site.on_set = lambda _system, name, _value: order.append(name)
+    assert site.apply().exit_code == 0
+    assert order == ["api", "old"]
+    assert site.plan().plan.empty
+
+
 def test_destroy_has_no_retire_steps(cluster: Cluster) -> None:
     planned = cluster.site().plan(destroying=True)
     assert StepId("sharing:retire", "cluster") not in planned.states

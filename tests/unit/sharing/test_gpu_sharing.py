@@ -182,7 +182,7 @@ def test_without_an_operator_hami_takes_its_resource_along(cluster: ModelCluster
     site = SITE.replace(", operator: { version: v26.3.3 }", "")
     inventory = load(tmp_path, "hami", site)
     for _ in range(2):
-        bring(cluster, *gpu_sharing.resources(context(cluster, inventory))[:4])
+        bring(cluster, *gpu_sharing.resources(context(cluster, inventory))[:5])
     bring(cluster, *gpu_sharing.retired(context(cluster, inventory)))
     nodes = cluster.store.listed(cluster.store.kind("Node"))
     amounts = [node["status"][key] for node in nodes for key in ("capacity", "allocatable")]

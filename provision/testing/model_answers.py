@@ -11,6 +11,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.gpu.fabric import FabricState
+from provision.gpu.mps import MpsState
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.boot_line import BootLine
@@ -249,6 +250,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     Identity: _identity,
     GpuState: gpu_state,
     FabricState: lambda state, _: fabric_state(state),
+    MpsState: lambda state, _: state.mps,
     RdmaState: lambda state, _: state.rdma,
     Shell: lambda state, query: run_command(state, query.command),
     **model_k3s.ANSWERS,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from provision.gpu.fabric import DAEMON, SIGN, FabricStatus, ResetFabric
+from provision.gpu.mps import ClearMps, MpsStatus
 from provision.gpu.queries import CardStatus, GpuState, GpuStatus, upstream
 from provision.gpu.words import NVIDIA, Meaning
 from provision.testing.model_state import HostState, ModelUnit
@@ -259,6 +260,20 @@ def reset_fabric(state: HostState, op: ResetFabric) -> None:
         for address, faults in state.card_faults.items()
     }
     state.units.setdefault(DAEMON, ModelUnit()).active = True
+
+
+def clear_mps(state: HostState, op: ClearMps) -> None:
+    """Let servers of the device plugin end, and take away what they left."""
+    del op
+    if state.mps.killed and not state.mps.other:
+        state.card_words.pop("compute_mode", None)
+    other = state.mps.other
+    state.mps = MpsStatus(other=other, has_memory=state.mps.has_memory and other)
+
+
+def mps_text(state: HostState) -> Answer:
+    """Return the folders that servers of MPS left."""
+    return 0, "".join(f"{path}\n" for path in (*state.mps.killed, *state.mps.ended))
 
 
 def fabric_log_text(state: HostState) -> Answer:

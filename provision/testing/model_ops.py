@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from provision.gpu.fabric import ResetFabric
+from provision.gpu.mps import ClearMps
 from provision.gpu.resources.driver import SetPowerLimit
 from provision.gpu.resources.runtime import AwaitToolkit
 from provision.hosts.operations import basic as ops
@@ -24,7 +25,7 @@ from provision.hosts.resources.hosts_file import SetHostsEntry, with_entry
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
 from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_apt import transaction
-from provision.testing.model_gpu import reset_fabric, set_power_limits
+from provision.testing.model_gpu import clear_mps, reset_fabric, set_power_limits
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, OperationFailedError, resolved
 
 
@@ -398,6 +399,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     SetPowerLimit: _set_power_limit,
     AwaitToolkit: _await_toolkit,
     ResetFabric: reset_fabric,
+    ClearMps: clear_mps,
     ops.RemovePackages: _uninstall,
     ops.HoldPackages: _hold,
     ops.SetUnit: _set_unit,

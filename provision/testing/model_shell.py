@@ -22,6 +22,7 @@ from provision.testing.model_gpu import (
     fabric_log_text,
     kernel_log_text,
     link_text,
+    mps_text,
     next_module_text,
     pci_text,
     smi_text,
@@ -248,6 +249,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"grep -sHnE 'vfio\|iommu.*", guide_text),
     (r"for f in /dev/nvidia\[0-9\]\* .*", link_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),
+    (r"for d in /run/nvidia/mps/.*", mps_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),
     (
         r"command -v nvidia-container-runtime",

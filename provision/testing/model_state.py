@@ -10,6 +10,7 @@ from typing import Any
 
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Pending
+from provision.gpu.mps import MpsStatus
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.modprobe import ModprobeRule
 from provision.hosts.queries.system import ClockStatus
@@ -129,6 +130,7 @@ class HostState:
         kernel_log: what the kernel said since boot, beside its first line.
         fabric_is_reset: the NVLink fabric was reset after that.
         rdma: RDMA ports and interfaces, as the kernel shows them.
+        mps: servers of MPS, and what they left.
     """
 
     files: dict[str, ModelFile] = field(default_factory=dict)
@@ -192,6 +194,7 @@ class HostState:
     mounts: dict[str, str] = field(default_factory=dict)
     free: int = 512 * 1024
     rdma: RdmaStatus = field(default_factory=RdmaStatus)
+    mps: MpsStatus = field(default_factory=MpsStatus)
     pending: dict[Effect, Pending] = field(default_factory=dict)
     boots: int = 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from provision.api import Options, Site
+from provision.gpu.mps import MpsStatus
 from tests.model.k3s_site import K3sSite
 
 NODES = """
@@ -51,4 +52,22 @@ def test_a_switch_needs_consent_and_removes_the_former_mode_first(tmp_path: Path
         "gpu_sharing",
         "verify",
     }
+    assert site.plan().empty
+
+
+FOLDER = "/run/nvidia/mps/nvidia.com/gpu"
+MPS = "sharing: { mode: mps, slots_per_card: 4 }\n"
+
+
+def test_what_a_killed_server_of_mps_left_goes_with_the_mode(tmp_path: Path) -> None:
+    site = SwitchedSite(tmp_path, NODES, tail=GPU + MPS)
+    assert site.apply(CONSENT).exit_code == 0
+    state = site.hosts["s1/ssh"].state
+    left = MpsStatus(killed=(FOLDER,), has_memory=True, exclusive=("GPU-1",))
+    state.mps = left
+    assert site.plan().empty, "in its own mode a server may come back"
+    site.declare(tmp_path, NODES, tail=GPU + KAI)
+    report = site.apply(CONSENT)
+    assert report.exit_code == 0, [d for step in report.steps for d in step.diagnostics]
+    assert state.mps == MpsStatus()
     assert site.plan().empty

@@ -16,6 +16,7 @@ _SCRIPTS: Mapping[str, str] = {
         "sed -i '/nvidia/d' /var/lib/rancher/k3s/agent/etc/containerd/config.toml"
     ),
     "test_pods_keep_cards_after_a_reload": "find /dev/char -lname '*nvidia*' -delete",
+    "test_gpu_no_mps_left": "mkdir -p /run/nvidia/mps/nvidia.com/gpu/pipe",
     "test_gpu_daemons": "systemctl stop nvidia-persistenced.service",
 }
 

@@ -47,6 +47,10 @@ FABRIC_LOG = (
     " printf '%s\\n' \"$k\" | grep NV_ERR_FABRIC; true"
 )
 """Whether the log is readable, when the fabric was reset (seconds since boot), and errors of the fabric."""
+MPS_LEFT = (
+    'for d in /run/nvidia/mps/*/*/; do if [ -d "$d"pipe ] || [ -e "$d.started" ]; then echo "$d"; fi; done'
+)
+"""Folders of MPS servers of NVIDIA's device plugin."""
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]+)")
 NEXT = (
     "n=$(ls /boot/vmlinuz-* 2>/dev/null | sed 's,.*/vmlinuz-,,' | sort -V | tail -n 1); n=${n:-$(uname -r)};"
@@ -234,6 +238,17 @@ def test_gpu_compute_mode(site: Site, host: Host, declared: Node) -> None:
         raise NotDeclared("a server of MPS chooses the mode")
     others = [f"{row[0]}: {row[1]}" for row in _rows(host, COMPUTE_MODE) if row[1] != "Default"]
     assert not others, f"{'; '.join(others)}: `nvidia-smi -c DEFAULT` gives it back"
+
+
+def test_gpu_no_mps_left(site: Site, host: Host, declared: Node) -> None:
+    """No pipes are left of an MPS server of the device plugin: programs that find them wait for it."""
+    sharing, gpu = site.inventory.sharing, site.inventory.gpu
+    if not declared.wants_gpu or gpu is None or gpu.operator is None:
+        raise NotDeclared("no device plugin")
+    if sharing is not None and sharing.mode == "mps":
+        raise NotDeclared("MPS serves")
+    left = host.run(MPS_LEFT).stdout.split()
+    assert not left, f"{', '.join(left)}: `provision apply --step gpu_operator` removes it"
 
 
 def test_gpu_is_not_slowed_down(host: Host, declared: Node) -> None:

@@ -11,6 +11,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
+from provision.gpu.mps import MpsCleared, MpsState
 from provision.gpu.operator_values import (
     RESOURCE,
     cards_of,
@@ -65,18 +66,26 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the distribution, and for the container runtimes of nodes whose toolkit the operator brings."""
+    """Ask for the distribution, and nodes for the operator's runtime and for what MPS has left."""
     del subject
     home = object_query(NAMESPACE, namespace_of(inventory))
-    runtimes = {system: (NvidiaRuntime(),) for system in toolkit_systems(inventory)}
-    return {API: (ServerVersion(), home), **runtimes}
+    runtime = (NvidiaRuntime(),) if has_operator_toolkit(inventory) else ()
+    mps = () if _shares_by_mps(inventory) else (MpsState(),)
+    return {API: (ServerVersion(), home), **dict.fromkeys(member_systems(inventory), (*runtime, *mps))}
+
+
+def member_systems(inventory: Inventory) -> tuple[str, ...]:
+    """Return the nodes of the cluster whose cards pods get."""
+    return tuple(ssh(node.name) for node in gpu_nodes(inventory) if is_member(inventory, node))
 
 
 def toolkit_systems(inventory: Inventory) -> tuple[str, ...]:
     """Return the nodes on which the operator installs the toolkit."""
-    if not has_operator_toolkit(inventory):
-        return ()
-    return tuple(ssh(node.name) for node in gpu_nodes(inventory) if is_member(inventory, node))
+    return member_systems(inventory) if has_operator_toolkit(inventory) else ()
+
+
+def _shares_by_mps(inventory: Inventory) -> bool:
+    return inventory.sharing is not None and inventory.sharing.mode == "mps"
 
 
 def resources(context: Context) -> Sequence[Resource]:
@@ -109,6 +118,7 @@ def resources(context: Context) -> Sequence[Resource]:
         *_mig(inventory),
         # Under HAMi the validator fails until HAMi offers cards: the proof comes after it, in its role.
         *((stack(inventory),) if uses_stock_plugin(inventory) else ()),
+        *_mps(context),
     )
 
 
@@ -119,6 +129,14 @@ def _runtimes(context: Context) -> Iterator[Resource]:
         if not isinstance(context.answer(system, NvidiaRuntime()), Unknown):
             # Asked before the wait: without the restart nothing after it could become ready.
             yield ContainerRuntime(system, risks=(Effect(RESTART_K3S),), source=source)
+
+
+def _mps(context: Context) -> Iterator[Resource]:
+    """Yield the removal of what MPS has left, once its server has no pod; silent nodes are left out."""
+    source = context.inventory.source(("sharing", "mode"))
+    for system in () if _shares_by_mps(context.inventory) else member_systems(context.inventory):
+        if not isinstance(context.answer(system, MpsState()), Unknown):
+            yield MpsCleared(system, source=source)
 
 
 def _mig(inventory: Inventory) -> Iterator[Resource]:
@@ -208,7 +226,7 @@ ROLE = Role(
     ),
     declared=declared,
     questions=questions,
-    optional=lambda inventory, _subject: toolkit_systems(inventory),
+    optional=lambda inventory, _subject: member_systems(inventory),
     resources=resources,
     retired=retired,
     unchosen=unchosen,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from provision.gpu.mps import MpsStatus
 from provision.gpu.words import Meaning
 from provision.k3s.runtimes import CONTAINERD
 from provision.testing.model_state import GIB, HostState
@@ -483,6 +484,12 @@ DAMAGES = (
         "test_gpu_compute_mode",
         "00000000:01:00.0: Exclusive_Process; 00000000:02:00.0: Exclusive_Process",
         on(GPU, lambda state: state.card_words.update({"compute_mode": "Exclusive_Process"})),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_no_mps_left",
+        "/run/nvidia/mps/nvidia.com/gpu",
+        on(GPU, lambda state: setattr(state, "mps", MpsStatus(killed=("/run/nvidia/mps/nvidia.com/gpu",)))),
         "gpu",
     ),
     Damage(

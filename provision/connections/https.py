@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from provision.connections.api_problems import NOTHING_SENT, ApiProblems
 from provision.connections.contracts import ApiError, HttpsEndpoint
 from provision.connections.deadline import within
 from provision.connections.http_text import is_text, may_hold_half_pairs
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
+from provision.values.errors import Permanent, Refused, Transient
 
 if TYPE_CHECKING:
     import requests
@@ -74,6 +75,13 @@ class PveConnection:
         self._odd_bodies: list[bool] = []
         self._endpoint = endpoint
         self._subject = subject
+        self._problems = ApiProblems(
+            endpoint.url,
+            subject,
+            "a Proxmox VE API",
+            "Check that the host is up and that its address and port are right.",
+            "Check `api.url`.",
+        )
         self._timeout = timeout
         self._api: Any = None
         self._session: requests.Session | None = None
@@ -93,8 +101,8 @@ class PveConnection:
         except TimeoutError as error:
             self.close()
             if write:
-                raise self._unknown(method, path, str(error)) from None
-            raise Transient(self._unreachable(error)) from None
+                raise self._problems.lost(method, path, str(error)) from None
+            raise Transient(self._problems.unreachable(reason_of(error))) from None
         finally:
             self._last = time.monotonic()
 
@@ -132,20 +140,24 @@ class PveConnection:
         except requests.exceptions.SSLError as error:
             raise self._certificate(error) from None
         except requests.exceptions.TooManyRedirects:
-            raise Permanent(self._unreadable("it redirects elsewhere")) from None
+            raise Permanent(self._problems.unreadable("it redirects elsewhere")) from None
         except requests.exceptions.RequestException as error:
             if not write or was_not_sent(error):
-                raise Transient(self._unreachable(error)) from None
-            raise self._unknown(method, path, type(error).__name__) from None
+                raise Transient(self._problems.unreachable(reason_of(error))) from None
+            raise self._problems.lost(method, path, type(error).__name__) from None
         except (KeyError, TypeError):
-            raise Permanent(self._unreadable("its answer has no data")) from None
+            raise Permanent(self._problems.unreadable("its answer has no data")) from None
         if isinstance(answer, dict) and isinstance(answer.get("errors"), bytes):
-            raise Permanent(self._unreadable("its answer is not JSON")) from None
+            raise Permanent(self._problems.unreadable("its answer is not JSON")) from None
         return answer
 
     def _odd(self, method: str, path: str, what: str) -> Exception:
         """Return what an answer without measure means: a write may have taken effect."""
-        return Permanent(self._unreadable(what)) if method in READS else self._unknown(method, path, what)
+        return (
+            Permanent(self._problems.unreadable(what))
+            if method in READS
+            else self._problems.lost(method, path, what)
+        )
 
     def _open(self) -> Any:
         if self._api is not None:
@@ -194,14 +206,14 @@ class PveConnection:
         if status == NOT_REACHED or (not write and (status in ANSWER_LOST or status in GATEWAY)):
             return Transient(self._behind(f"{status} {reason}"), retry_after=2.0)
         if write and (status in ANSWER_LOST or status in GATEWAY):
-            return self._unknown(method, path, f"{status} {reason}")
+            return self._problems.lost(method, path, f"{status} {reason}")
         errors = error.errors if isinstance(error.errors, Mapping) else {}
         return ApiError(status, reason, {str(key): _text(value) for key, value in errors.items()})
 
     def _certificate(self, error: Exception) -> Exception:
         actual = ACTUAL_FINGERPRINT.search(str(error))
         if actual is None:
-            return Transient(self._unreachable(error))
+            return Transient(self._problems.unreachable(reason_of(error)))
         return Refused(
             Diagnostic(
                 code="CERTIFICATE_UNKNOWN",
@@ -211,20 +223,10 @@ class PveConnection:
                     f"pinned: {colons(self._endpoint.fingerprint)}",
                     f"actual: {colons(actual[1])}",
                 ),
-                untouched="Nothing was sent to the API.",
+                untouched=NOTHING_SENT,
                 remedy="Compare the actual fingerprint with the one on the host"
                 " (`pvenode cert info`); if they are equal, write it to `api.fingerprint`.",
             )
-        )
-
-    def _unreachable(self, cause: object) -> Diagnostic:
-        text = reason_of(cause)
-        return Diagnostic(
-            code="API_UNREACHABLE",
-            summary=f"{self._endpoint.url} does not answer",
-            subject=self._subject,
-            evidence=(text,) if text else (),
-            remedy="Check that the host is up and that its address and port are right.",
         )
 
     def _behind(self, text: str) -> Diagnostic:
@@ -236,25 +238,6 @@ class PveConnection:
             evidence=(text,),
             remedy="A busy host answers later. If it does not, look at the daemon and the node on the host:"
             " `systemctl status pvedaemon`, `pvecm status`.",
-        )
-
-    def _unreadable(self, what: str) -> Diagnostic:
-        return Diagnostic(
-            code="API_UNREADABLE",
-            summary=f"{self._endpoint.url} is not a Proxmox VE API: {what}",
-            subject=self._subject,
-            remedy="Check `api.url`.",
-        )
-
-    def _unknown(self, method: str, path: str, cause: str) -> UnknownOutcome:
-        return UnknownOutcome(
-            Diagnostic(
-                code="API_ANSWER_LOST",
-                summary=f"{method} {path} was sent and its answer is missing: it may have taken effect",
-                subject=self._subject,
-                evidence=(cause,),
-                remedy="Run the command again: it checks the present state first.",
-            )
         )
 
 

@@ -13,10 +13,11 @@ import tempfile
 import time
 from urllib.parse import urlsplit
 
+from provision.connections.api_problems import NOTHING_SENT, ApiProblems
 from provision.connections.contracts import KubeEndpoint, KubeReply
 from provision.connections.http_text import can_be_sent, parsed_json
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, ProvisionError, Refused, Transient, UnknownOutcome
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
@@ -44,6 +45,14 @@ class HttpsKubeConnection:
         self.requests = 0
         self._endpoint = endpoint
         self._subject = subject
+        self._problems = ApiProblems(
+            endpoint.url,
+            subject,
+            "a Kubernetes API",
+            "Check that the server runs and that its address and port are right.",
+            "Check the server's address in the kubeconfig.",
+            ("KUBE_UNREACHABLE", "KUBE_UNREADABLE", "KUBE_ANSWER_LOST"),
+        )
         self._timeout = timeout
         self._connection: http.client.HTTPSConnection | None = None
         self._context: ssl.SSLContext | None = None
@@ -73,8 +82,8 @@ class HttpsKubeConnection:
             if method == "GET" and is_reused and isinstance(error, ConnectionError):
                 return self._judged(method, path, self._again(method, path, headers, deadline))
             if method != "GET":
-                raise self._unknown(method, path, error) from None
-            raise Transient(self._unreachable(error)) from None
+                raise self._problems.lost(method, path, _reason(error)) from None
+            raise Transient(self._problems.unreachable(_reason(error))) from None
 
     def close(self) -> None:
         """End the connection."""
@@ -88,7 +97,7 @@ class HttpsKubeConnection:
             return self._send(method, path, None, headers, deadline)
         except (http.client.HTTPException, OSError) as error:
             self.close()
-            raise Transient(self._unreachable(error)) from None
+            raise Transient(self._problems.unreachable(_reason(error))) from None
 
     def _send(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str], deadline: float
@@ -128,11 +137,15 @@ class HttpsKubeConnection:
                 )
             )
         if reply.status in BUSY and not _names_budget(reply.body):
-            raise Transient(self._unreachable(f"HTTP {reply.status} {_message(reply.body)}"), retry_after=2.0)
+            raise Transient(
+                self._problems.unreachable(f"HTTP {reply.status} {_message(reply.body)}"), retry_after=2.0
+            )
         if reply.status in LOST:
             if method != "GET":
-                raise self._unknown(method, path, f"HTTP {reply.status}")
-            raise Transient(self._unreachable(f"HTTP {reply.status} {_message(reply.body)}"), retry_after=2.0)
+                raise self._problems.lost(method, path, f"HTTP {reply.status}")
+            raise Transient(
+                self._problems.unreachable(f"HTTP {reply.status} {_message(reply.body)}"), retry_after=2.0
+            )
         return reply
 
     # ------------------------------------------------------------ opening
@@ -147,7 +160,7 @@ class HttpsKubeConnection:
             return self._connection
         url = urlsplit(self._endpoint.url)
         if url.scheme != "https" or not url.hostname:
-            raise Permanent(self._unreadable("its address does not begin with https://"))
+            raise Permanent(self._problems.unreadable("its address does not begin with https://"))
         if self._context is None:
             self._context = self._make_context()
         connection = _Connection(
@@ -162,7 +175,7 @@ class HttpsKubeConnection:
         except ssl.SSLCertVerificationError as error:
             raise Refused(self._certificate(error.verify_message)) from None
         except OSError as error:
-            raise Transient(self._unreachable(error)) from None
+            raise Transient(self._problems.unreachable(_reason(error))) from None
         connection.sock.settimeout(self._timeout)
         self._connection = connection
         return connection
@@ -193,45 +206,16 @@ class HttpsKubeConnection:
             "KUBE_CERTIFICATE_UNKNOWN",
             f"the certificate of {self._endpoint.url} is not one of the cluster's: {reason}",
             self._subject,
-            untouched="Nothing was sent to the API.",
+            untouched=NOTHING_SENT,
             remedy="If the cluster was made again, fetch its kubeconfig again. If the address is new, add it"
             " to the names in the server's certificate (k3s.tls_san).",
-        )
-
-    def _unreachable(self, cause: object) -> Diagnostic:
-        text = _reason(cause)
-        return Diagnostic(
-            "KUBE_UNREACHABLE",
-            f"the Kubernetes API {self._endpoint.url} does not answer",
-            self._subject,
-            evidence=(text,) if text else (),
-            remedy="Check that the server runs and that its address and port are right.",
-        )
-
-    def _unreadable(self, what: str) -> Diagnostic:
-        return Diagnostic(
-            "KUBE_UNREADABLE",
-            f"{self._endpoint.url} is not a Kubernetes API: {what}",
-            self._subject,
-            remedy="Check the server's address in the kubeconfig.",
         )
 
     def _odd(self, method: str, path: str, what: str) -> ProvisionError:
         """Return what an answer without measure means: a write may have taken effect."""
         if method != "GET":
-            return self._unknown(method, path, what)
-        return Permanent(self._unreadable(f"the answer to {method} {path}: {what}"))
-
-    def _unknown(self, method: str, path: str, cause: object) -> UnknownOutcome:
-        return UnknownOutcome(
-            Diagnostic(
-                "KUBE_ANSWER_LOST",
-                f"{method} {path.partition('?')[0]} was sent and its answer is missing: it may have happened",
-                self._subject,
-                evidence=(_reason(cause),),
-                remedy="Run the command again: it checks the present state first.",
-            )
-        )
+            return self._problems.lost(method, path, what)
+        return Permanent(self._problems.unreadable(f"the answer to {method} {path}: {what}"))
 
 
 class _Connection(http.client.HTTPSConnection):

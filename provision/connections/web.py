@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from provision.connections.api_problems import NOTHING_SENT, ApiProblems
 from provision.connections.contracts import WebEndpoint, WebReply
 from provision.connections.deadline import within
 from provision.connections.http_text import can_be_sent, parsed_json
@@ -21,7 +22,7 @@ from provision.connections.https import (
     was_not_sent,
 )
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, ProvisionError, Refused, Transient, UnknownOutcome
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient
 
 if TYPE_CHECKING:
     import requests
@@ -53,7 +54,13 @@ class HttpsWebConnection:
         self.requests = 0
         self._url = endpoint.url.rstrip("/")
         self._fingerprint = endpoint.fingerprint
-        self._subject = subject
+        self._problems = ApiProblems(
+            self._url,
+            subject,
+            "a web API",
+            "Check that the router is up and that `network.dhcp.api.url` is right.",
+            "Check `network.dhcp.api.url`.",
+        )
         self._timeout = timeout
         self._total = total
         self._session: requests.Session | None = None
@@ -72,7 +79,7 @@ class HttpsWebConnection:
             self.close()
             raise self._no_answer(method, path, error) from None
         if reply.status == TOO_MANY:  # nothing was done
-            raise Transient(self._unreachable(f"HTTP {reply.status}"), retry_after=5.0)
+            raise Transient(self._problems.unreachable(f"HTTP {reply.status}"), retry_after=5.0)
         if reply.status in GATEWAY:
             raise self._no_answer(method, path, f"HTTP {reply.status}")
         return reply
@@ -93,7 +100,7 @@ class HttpsWebConnection:
         import requests  # noqa: PLC0415 - slow: only when an API is spoken to
 
         if urlsplit(self._url).scheme != "https":
-            raise Permanent(self._unreadable("its address does not begin with https://"))
+            raise Permanent(self._problems.unreadable("its address does not begin with https://"))
         session = requests.Session()
         session.trust_env = False
         session.verify = not self._fingerprint  # a fingerprint is checked instead of authorities
@@ -125,7 +132,7 @@ class HttpsWebConnection:
             raise self._certificate(error) from None
         except requests.exceptions.RequestException as error:
             if was_not_sent(error):
-                raise Transient(self._unreachable(error)) from None
+                raise Transient(self._problems.unreachable(reason_of(error))) from None
             raise self._no_answer(method, path, error) from None
         except TooLargeError:
             raise self._no_answer(method, path, "the answer is too large") from None
@@ -138,16 +145,8 @@ class HttpsWebConnection:
 
     def _no_answer(self, method: str, path: str, cause: object) -> ProvisionError:
         if method in READS:
-            return Transient(self._unreachable(cause))
-        return UnknownOutcome(
-            Diagnostic(
-                "API_ANSWER_LOST",
-                f"{method} {path.partition('?')[0]} was sent and its answer is missing: it may have happened",
-                self._subject,
-                evidence=(reason_of(cause),),
-                remedy="Run the command again: it checks the present state first.",
-            )
-        )
+            return Transient(self._problems.unreachable(reason_of(cause)))
+        return self._problems.lost(method, path, reason_of(cause))
 
     def _certificate(self, error: Exception) -> ProvisionError:
         actual = ACTUAL_FINGERPRINT.search(str(error))
@@ -159,43 +158,23 @@ class HttpsWebConnection:
         elif "CERTIFICATE_VERIFY_FAILED" in str(error):
             evidence = (reason_of(error),)
         else:
-            return Transient(self._unreachable(error))
+            return Transient(self._problems.unreachable(reason_of(error)))
         expected = "the pinned one" if self._fingerprint else "from an authority that this machine trusts"
         return Refused(
-            Diagnostic(
+            self._problems.problem(
                 "CERTIFICATE_UNKNOWN",
                 f"the certificate of {self._url} is not {expected}",
-                self._subject,
                 evidence=evidence,
-                untouched="Nothing was sent to the API.",
+                untouched=NOTHING_SENT,
                 remedy="Compare the fingerprint with the one that the router shows for its certificate, and"
                 " write it to `network.dhcp.api.fingerprint`.",
             )
         )
 
-    def _unreachable(self, cause: object) -> Diagnostic:
-        text = reason_of(cause)
-        return Diagnostic(
-            "API_UNREACHABLE",
-            f"{self._url} does not answer",
-            self._subject,
-            evidence=(text,) if text else (),
-            remedy="Check that the router is up and that `network.dhcp.api.url` is right.",
-        )
-
     def _unsendable(self) -> Diagnostic:
-        return Diagnostic(
+        return self._problems.problem(
             "API_AUTH_FAILED",
             f"the credentials of {self._url} have characters that cannot be sent",
-            self._subject,
-            untouched="Nothing was sent to the API.",
+            untouched=NOTHING_SENT,
             remedy="Check the secret that `network.dhcp.api.token` names: it is one line.",
-        )
-
-    def _unreadable(self, what: str) -> Diagnostic:
-        return Diagnostic(
-            "API_UNREADABLE",
-            f"{self._url} is not a web API: {what}",
-            self._subject,
-            remedy="Check `network.dhcp.api.url`.",
         )

@@ -25,6 +25,7 @@ from provision.values.errors import Permanent, UsageError
 
 PACKAGES = "apt"
 """Folder of a bundle with a part of the distributions' archives."""
+_BUNDLE = ("sources", "bundle")
 CONTAINERS = "containers"
 """Folder of a bundle with the archives of container images."""
 
@@ -118,8 +119,18 @@ class BundledFile:
 
 def _listed(root: Path) -> tuple[BundledFile, ...] | None:
     """Return the files that the manifest of a bundle names; None where it cannot be read."""
+    manifest = root / "manifest.json"
     try:
-        rows = json.loads((root / "manifest.json").read_text())["files"]
+        status = manifest.stat()
+    except OSError:
+        return None
+    return _parsed(root, manifest, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)  # each role of each node asks
+def _parsed(root: Path, manifest: Path, _size: int, _changed: int) -> tuple[BundledFile, ...] | None:
+    try:
+        rows = json.loads(manifest.read_text())["files"]
         return tuple(
             BundledFile(
                 _within(root, str(row["path"])),
@@ -154,27 +165,35 @@ def bundled_images(inventory: Inventory) -> tuple[BundledFile, ...]:
     Raises:
         UsageError: BUNDLE_UNREADABLE, BUNDLE_CHANGED, or one of them cannot be read.
     """
-    root, keys = bundle_file(inventory), ("sources", "bundle")
-    if root is None:
-        return ()
-    rows = _listed(root)
-    if rows is None:
-        summary = f"{root} has no manifest.json, or it is not one of a bundle"
-        remedy = "make it again: `provision bundle INVENTORY FOLDER`"
-        raise UsageError(
-            Diagnostic("BUNDLE_UNREADABLE", summary, source=inventory.source(keys), remedy=remedy)
-        )
-    images = tuple(row for row in rows if row.images)
+    images = tuple(row for row in _rows(inventory) if row.images)
     for row in images:
-        _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, keys))
+        _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, _BUNDLE))
     return images
 
 
-def bundled_packages(inventory: Inventory, host: str) -> tuple[BundledFile, ...]:
-    """Return the packages and indexes of apt that a bundle has for a host; none where it has none."""
+def _rows(inventory: Inventory) -> tuple[BundledFile, ...]:
+    """Return the files of the bundle that an inventory uses, if it uses one.
+
+    Raises:
+        UsageError: BUNDLE_UNREADABLE.
+    """
     root = bundle_file(inventory)
-    rows = _listed(root) if root is not None else None
-    return tuple(row for row in rows or () if host in row.hosts)
+    rows = _listed(root) if root is not None else ()
+    if rows is None:
+        summary = f"{root} has no manifest.json, or it is not one of a bundle"
+        remedy = "make it again: `provision bundle INVENTORY FOLDER`"
+        source = inventory.source(_BUNDLE)
+        raise UsageError(Diagnostic("BUNDLE_UNREADABLE", summary, source=source, remedy=remedy))
+    return rows
+
+
+def bundled_packages(inventory: Inventory, host: str) -> tuple[BundledFile, ...]:
+    """Return the packages and indexes of apt that a bundle has for a host; none where it has none.
+
+    Raises:
+        UsageError: BUNDLE_UNREADABLE.
+    """
+    return tuple(row for row in _rows(inventory) if host in row.hosts)
 
 
 def listed_blob(inventory: Inventory, row: BundledFile) -> Blob:
@@ -183,7 +202,7 @@ def listed_blob(inventory: Inventory, row: BundledFile) -> Blob:
     Raises:
         UsageError: FILE_UNREADABLE, BUNDLE_CHANGED.
     """
-    _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, ("sources", "bundle")))
+    _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, _BUNDLE))
     return Blob(row.sha256, read=partial(mapped, row.file))
 
 

@@ -83,8 +83,8 @@ class _Reading:
 
     def channel(self, match: re.Match[str]) -> None:
         # Plugins have names of their own: NET/IBext_v8.
-        kind = "IB" if match[2].startswith("IB") else match[2]
-        name = match[1] if match[1] != "NET" else f"NET/{kind}"
+        way, kind = match[1], match[2] or ""
+        name = f"NET/{'IB' if kind.startswith('IB') else kind}" if way == "NET" else way
         self.transports.add(name)
         self.is_direct &= name != "NET/IB" or "GDRDMA" in match[3]
 

@@ -204,40 +204,51 @@ find /var/lib/apt -path '*provision*' >{root}/left
 """This machine's apt and dpkg in mounts of their own, without any package and without a network."""
 
 
-def test_a_host_without_a_network_installs_from_what_the_bundle_sent(
-    site: Path, web: tuple[str, list[str]], tmp_path: Path
-) -> None:
+def _installed(site: Path, root: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Install a package with the source of a node, then remove the source, as its fixes do."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root for mounts of its own")
-    bundle = make(site)
-    site.write_text(_text(web[0], f'mode: bundle, bundle: "{bundle}"'))
-    inventory = load(site)
-    (made,) = [one for one in _resources(inventory, "n1") if isinstance(one, AptSource)]
-    root = tmp_path / "private"
-    root.mkdir()
+    (made,) = [one for one in _resources(load(site), "n1") if isinstance(one, AptSource)]
     blobs = root / "state" / "blobs"
     blobs.mkdir(parents=True)
     for _, blob in made.blobs:
         (blobs / blob.sha256).write_bytes(blob.content())
-    absent = dict.fromkeys(made.queries(), ABSENT)
-    missing = {PackageState("tool"): PackageStatus()}
     gone = AptSourceGone("n1/ssh")
-    folder = FileStatus("directory")
     scripts = {
-        "first": [_fix(made, absent)],
-        "second": [policy(("tool",)).command, _fix(Package("n1/ssh", ("tool",)), missing)],
-        "third": [_fix(gone, dict.fromkeys(gone.queries(), folder))],
+        "first": [_fix(made, dict.fromkeys(made.queries(), ABSENT))],
+        "second": [
+            policy(("tool",)).command,
+            _fix(Package("n1/ssh", ("tool",)), {PackageState("tool"): PackageStatus()}),
+        ],
+        "third": [_fix(gone, dict.fromkeys(gone.queries(), FileStatus("directory")))],
     }
     for name, fragments in scripts.items():
         script = observe_script("nonce", fragments, state=str(root / "state"))
         (root / f"{name}.sh").write_bytes(script)
-    private = ["unshare", "-m", "-n", "sh", "-c", PRIVATE.format(root=root)]
-    done = subprocess.run(private, capture_output=True, text=True, check=False)
+    private = ["unshare", "-m", *options, "sh", "-c", PRIVATE.format(root=root)]
+    return subprocess.run(private, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("kind", ["bundle", "mirror", "bundle on a web server"])
+def test_a_host_installs_from_our_source_alone_and_nothing_of_it_is_left(
+    site: Path, web: tuple[str, list[str]], tmp_path: Path, kind: str
+) -> None:
+    root, options = tmp_path / "private", ["-n"] if kind == "bundle" else []
+    if kind != "mirror":
+        bundle = make(site)
+        (tmp_path / "web" / "bundle").symlink_to(bundle)
+        served = f'mode: mirror, mirror: "{web[0]}/bundle"'
+        site.write_text(_text(web[0], f'mode: bundle, bundle: "{bundle}"' if options else served))
+    if kind == "bundle on a web server":
+        site.write_text(site.read_text().replace("/debian", "/bundle/apt/debian"))
+    web[1].clear()
+    done = _installed(site, root, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (root / "installed").read_text() == "library 1.1\ntool 1.0\n", done.stdout + done.stderr
     assert "o=Debian" in done.stdout  # as signed: drivers are told apart by it
     assert (root / "foreign").read_text() == ""
     assert (root / "left").read_text() == ""
+    assert any("-security/dists/bookworm-security/InRelease" in path for path in web[1]) != bool(options)
 
 
 def _resources(inventory: Inventory, name: str) -> list[Resource]:

@@ -92,6 +92,11 @@ class GpuDriver(HostResource):
                     Settles.AFTER_EFFECT,
                 )
             )
+        elif not changes and self._is_stuck(snapshot):
+            change = Change(
+                Op.ATTENTION, f"module of {status.next_kernel}", status.on_disk or "none", expected
+            )
+            changes.append(change)
         return tuple(changes)
 
     def _shown(self, snapshot: Snapshot) -> Sequence[Move]:
@@ -154,10 +159,9 @@ class GpuDriver(HostResource):
         return None
 
     def _is_stuck(self, snapshot: Snapshot) -> bool:
-        """Whether a boot would not load what is installed."""
+        """Whether the next boot would not load what is installed, also where the present one has."""
         status: GpuStatus = snapshot[GpuState()]
-        expected = self._expected(snapshot)
-        return self.loads and status.loaded != expected and status.modinfo and status.on_disk != expected
+        return self.loads and status.modinfo and status.on_disk != self._expected(snapshot)
 
     def _no_module(self, snapshot: Snapshot) -> Impossible:
         status: GpuStatus = snapshot[GpuState()]

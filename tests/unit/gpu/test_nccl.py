@@ -106,6 +106,11 @@ def test_the_reader_of_nccl_takes_anything(text: str, data: st.DataObject) -> No
     assert parse_all_reduce(damaged) is not None
 
 
+def test_a_channel_that_is_cut_after_its_kind_of_network_names_none() -> None:
+    cut = RANKS + IB.replace("NET/IBext_v8", "NET:") + TABLE
+    assert parse_all_reduce(cut) is not None
+
+
 PAIR_LOG = (
     "a:7:7 [0] NCCL INFO NET/IB : Using [0]mlx5_8:1/RoCE [RO]; OOB net1:10.224.240.5<0>\n"
     "a:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA\n"

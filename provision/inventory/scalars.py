@@ -290,6 +290,18 @@ def _pci_id(value: str) -> str:
     return value.lower()
 
 
+def _usb_port(value: str) -> str:
+    if re.fullmatch(r"\d+-\d+(\.\d+)*", value) is None:
+        raise ValueError(f"{value[:60]!r} is not a USB port like 1-2 or 1-2.4")
+    return value
+
+
+def _usb_id(value: str) -> str:
+    if re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{4}", value) is None:
+        raise ValueError(f"{value[:60]!r} is not a USB vendor and device id like 0403:6001")
+    return value.lower()
+
+
 def _mac(value: str) -> str:
     if re.fullmatch(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", value) is None:
         raise ValueError(f"{value[:60]!r} is not a MAC address like BC:24:11:00:00:01")
@@ -460,6 +472,8 @@ PciId = Annotated[
     str,
     Check(converted(_pci_id), _WORD),
 ]
+UsbPort = Annotated[str, Check(converted(_usb_port), _WORD)]
+UsbId = Annotated[str, Check(converted(_usb_id), _WORD)]
 Sha256 = Annotated[
     str,
     Check(_or_placeholder(r"[0-9a-fA-F]{64}", "SHA-256 digest (64 hex digits)", str.lower), _WORD),

@@ -141,14 +141,17 @@ def elsewhere(entry: VmEntry, state: object = None) -> Elsewhere:
 
 
 def mappings(body: object) -> tuple[PciMap, ...] | Unknown:
-    """Read `/cluster/mapping/pci` with a node's check."""
+    """Read `/cluster/mapping/pci` or `/cluster/mapping/usb` with a node's check."""
     if not isinstance(body, list):
         return Unknown("the mappings have an unknown shape")
     return tuple(
         PciMap(
             name=text(mapping.get("id")),
             entries=_texts(mapping.get("map")),
-            problems=tuple(text(check.get("message")).strip() for check in _mappings(mapping.get("checks"))),
+            problems=tuple(
+                text(check.get("message")).strip()
+                for check in _mappings(mapping.get("checks") or mapping.get("error"))
+            ),
             digest=text(mapping.get("digest")),
             description=text(mapping.get("description")),
         )

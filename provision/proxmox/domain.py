@@ -12,6 +12,10 @@ def _passes_nics(inventory: Inventory) -> bool:
     return any(node.pci for node in inventory.nodes.values())
 
 
+def _passes_usb(inventory: Inventory) -> bool:
+    return any(node.usb for node in inventory.nodes.values())
+
+
 DOMAIN = Domain(
     "proxmox",
     concerns=lambda inventory: bool(inventory.hypervisors),
@@ -31,5 +35,8 @@ DOMAIN = Domain(
     evidence="provision.proxmox.preflight.rules:evidence",
     doctor="provision.proxmox.doctor:RULES",
     checks=("provision.proxmox.checks",),
-    untested=(Untested("network cards passed to VMs", ("nodes",), _passes_nics),),
+    untested=(
+        Untested("network cards passed to VMs", ("nodes",), _passes_nics),
+        Untested("USB devices passed to VMs", ("nodes",), _passes_usb),
+    ),
 )

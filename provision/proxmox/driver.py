@@ -28,6 +28,7 @@ from provision.proxmox.queries import (
     Rights,
     StorageContent,
     Strays,
+    UsbMappings,
     VmConfig,
     VmEntry,
     VmList,
@@ -47,6 +48,7 @@ MAPPING_TRIES = 8
 """How often a mapping is written again that another node of the cluster has changed meanwhile."""
 LOG_LINES = 8
 CHANGED = "CONFIG_CHANGED_MEANWHILE"
+_MAPPINGS = {Mappings(): "/cluster/mapping/pci", UsbMappings(): "/cluster/mapping/usb"}
 _VM_CONFIG = re.compile(r"/nodes/[^/]+/qemu/(\d+)/config")
 OK = 200
 
@@ -121,9 +123,9 @@ class ProxmoxDriver:
         strays = [query for query in queries if isinstance(query, Strays)]
         if vmids or strays or VmList() in queries:
             answered[VmList()] = self._vm_list()
-        if Mappings() in queries:
-            path, data = "/cluster/mapping/pci", {"check-node": self._node}
-            answered[Mappings()] = self._ask_plain(path, answers.mappings, data)
+        for query in queries & _MAPPINGS.keys():
+            data = {"check-node": self._node}
+            answered[query] = self._ask_plain(_MAPPINGS[query], answers.mappings, data)
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             answered[StorageContent(storage)] = self._ask_plain(path, answers.volumes)
@@ -377,7 +379,7 @@ class ProxmoxDriver:
 
     def _mapped_again(self, request: Request) -> Request | None:
         """Return a refused write of a mapping with what the other nodes of the cluster have written to it."""
-        listed = self._ask("/cluster/mapping/pci", answers.mappings)
+        listed = self._ask(mapping_writes.path_of(request), answers.mappings)
         known = listed if isinstance(listed, tuple) else ()
         return mapping_writes.again(request, known, self._node)
 

@@ -49,13 +49,13 @@ FAILURES: tuple[Failure, ...] = (
     ),
     _failure(
         "MAPPING_INVALID",
-        r"PCI device mapping invalid \(hardware probably changed\)",
+        r"(?:PCI device mapping|USB Mapping) invalid \(hardware probably changed\)",
         "The card has moved, or another one is in its slot. Compare the addresses: `lspci -nn`, correct"
         " the inventory, and run the command again: this updates the mapping.",
     ),
     _failure(
         "MAPPING_MISSING",
-        r"PCI device mapping not found for '([^']*)'",
+        r"(?:PCI|USB) device mapping not found for '([^']*)'",
         "The mapping {0} is not there for this node. Run the command again with its step pci_mapping.",
     ),
     _failure(

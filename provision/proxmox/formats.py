@@ -78,6 +78,7 @@ HOSTPCI = Format(
     defaults={"pcie": "0", "rombar": "1", "x-vga": "0", "legacy-igd": "0", "driver": "vfio"},
     flags=frozenset({"pcie", "rombar", "x-vga", "legacy-igd"}),
 )
+USB = Format(default_key="host", defaults={"usb3": "0"}, flags=frozenset({"usb3"}))
 CPU = Format(
     default_key="cputype",
     defaults={"cputype": "kvm64", "hidden": "0", "reported-model": "kvm64"},

@@ -14,10 +14,11 @@ from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, IommuStatus, ModuleCandidates
 from provision.proxmox.nic_facts import HOST_NICS, HostNics, host_nics
 from provision.proxmox.pci_entries import reservations
+from provision.proxmox.usb_facts import USB_DEVICES, UsbPlugged, usb_devices
 
 STORAGES = FileText("/etc/pve/storage.cfg")
 VM_DEVICES = Shell(
-    r"grep -sHE '^(\[|(net|hostpci)[0-9]+:|delete:)' /etc/pve/nodes/*/qemu-server/*.conf || true"
+    r"grep -sHE '^(\[|(net|hostpci|usb)[0-9]+:|delete:)' /etc/pve/nodes/*/qemu-server/*.conf || true"
 )
 """Devices of all VMs and heads of sections, one a line: also of VMs that the inventory does not know."""
 POOLS = Shell("[ -r /etc/pve/user.cfg ] && sed -n 's/^pool:\\([^:]*\\):.*/\\1/p' /etc/pve/user.cfg")
@@ -83,6 +84,12 @@ class HypervisorFacts(HostFacts):
         """What the host uses its network cards for: HOST_NICS."""
         nics = host_nics(self.output(HOST_NICS))
         return Unknown("the host's network was not read") if nics is None else nics
+
+    @property
+    def usb(self) -> tuple[UsbPlugged, ...] | Unknown:
+        """USB devices that are plugged in: USB_DEVICES."""
+        devices = usb_devices(self.output(USB_DEVICES))
+        return Unknown("they were not read") if devices is None else devices
 
     @property
     def pools(self) -> tuple[str, ...] | Unknown:

@@ -1,4 +1,4 @@
-"""Writes of PCI mappings that several nodes of one cluster share: each node writes its own entries.
+"""Writes of PCI and USB mappings that several nodes of one cluster share: each node writes its own entries.
 
 A mapping is one section of one file of the cluster, written as a whole with a digest (pve-guest-common,
 `PVE/Mapping/PCI.pm`; pve-manager, `PVE/API2/Cluster/Mapping/PCI.pm`). Two hypervisors that are set up at
@@ -15,13 +15,18 @@ from provision.contracts.remedy import Request
 from provision.proxmox import formats
 from provision.proxmox.queries import PciMap
 
-_PATH = "/cluster/mapping/pci"
+_PATHS = ("/cluster/mapping/pci", "/cluster/mapping/usb")
 _RACE = re.compile(r"detected modified configuration|already defined|no such resource|does not exist")
 
 
 def is_race(request: Request, text: str) -> bool:
     """Whether a write of a mapping was refused because somebody else has written or removed it meanwhile."""
-    return request.path.startswith(_PATH) and request.method != "GET" and bool(_RACE.search(text))
+    return request.path.startswith(_PATHS) and request.method != "GET" and bool(_RACE.search(text))
+
+
+def path_of(request: Request) -> str:
+    """Return the path of all mappings of the kind that a request writes."""
+    return next(path for path in _PATHS if request.path.startswith(path))
 
 
 def again(request: Request, mappings: Sequence[PciMap], node: str) -> Request | None:
@@ -34,7 +39,8 @@ def again(request: Request, mappings: Sequence[PciMap], node: str) -> Request | 
         mappings: all mappings as they are now.
         node: our node.
     """
-    name = str(request.data.get("id") or request.path.removeprefix(f"{_PATH}/"))
+    base = path_of(request)
+    name = str(request.data.get("id") or request.path.removeprefix(f"{base}/"))
     present = next((mapping for mapping in mappings if mapping.name == name), None)
     sent = request.data.get("map")
     own = [str(entry) for entry in sent if _is_of(str(entry), node)] if isinstance(sent, list) else []
@@ -42,9 +48,9 @@ def again(request: Request, mappings: Sequence[PciMap], node: str) -> Request | 
         return None
     if present is None:
         data = {"id": name, "description": request.data.get("description", ""), "map": own}
-        return replace(request, method="POST", path=_PATH, data=data)
+        return replace(request, method="POST", path=base, data=data)
     entries = [entry for entry in present.entries if not _is_of(entry, node)] + own
-    path = f"{_PATH}/{name}"
+    path = f"{base}/{name}"
     if not entries:
         return replace(request, method="DELETE", path=path, data={})
     digest = {"digest": present.digest} if present.digest else {}

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote, urlsplit
 
 from provision.inventory import Inventory, Subject
-from provision.inventory.models.hypervisor import Card, Hypervisor
+from provision.inventory.models.hypervisor import Card, Hypervisor, UsbDevice
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
@@ -39,6 +39,14 @@ def api(hypervisor: str) -> str:
 def mapping(inventory: Inventory, card: str) -> str:
     """Return the id of a card's PCI mapping; PVE allows letters, digits, `-` and `_`."""
     return mapping_prefix(inventory) + re.sub(r"[^A-Za-z0-9_-]", "-", card)
+
+
+def usb_mappings(inventory: Inventory, hypervisor: Hypervisor) -> dict[str, UsbDevice]:
+    """Return the USB devices that VMs of a hypervisor take by mappings, by the ids of these."""
+    nodes = nodes_of(inventory, hypervisor.name)
+    aliases = dict.fromkeys(alias for node in nodes for alias in node.usb if alias in hypervisor.usb)
+    devices = {alias: hypervisor.usb[alias] for alias in aliases}
+    return {mapping(inventory, alias): device for alias, device in devices.items() if not device.raw}
 
 
 def mappings(inventory: Inventory, card: str, declared: Card) -> dict[str, str]:

@@ -102,13 +102,13 @@ def host_nics(text: str) -> HostNics | None:
     rows = [line.split() for line in lines]
 
     def pairs(kind: str) -> Iterator[tuple[str, str]]:
-        return ((row[1], row[2]) for row in rows if row[0:1] == [kind] and len(row) > 2)  # noqa: PLR2004
+        return ((row[1], row[2]) for row in rows if row[0:1] == [kind] and len(row) > 2)  # noqa: PLR2004 - kind, two names
 
     functions = {name: found[-1] for name, path in pairs("nic") if (found := _PCI.findall(path))}
     ways = {"default": "the default route", "controller": "the way to this controller"}
     routes = [(row[1], ways[row[0]]) for row in rows if row[0:1] and row[0] in ways and len(row) > 1]
     # ip(8): `address eno1    inet 10.0.0.5/24 ...`
-    addresses = [(row[1], row[3]) for row in rows if row[0:1] == ["address"] and len(row) > 3]  # noqa: PLR2004
+    addresses = [(row[1], row[3]) for row in rows if row[0:1] == ["address"] and len(row) > 3]  # noqa: PLR2004 - as above
     return HostNics(
         functions,
         _grouped(pairs("upper")),

@@ -59,6 +59,7 @@ _QEMU = "/nodes/{node}/qemu"
 _CONTENT = "/nodes/{node}/storage/{storage}"
 _SEE_STORAGE = need("/storage/{storage}", "Datastore.Audit", "Datastore.AllocateSpace")
 _SEE_MAPPINGS = need("/mapping/pci", "Mapping.Audit", "Mapping.Use", "Mapping.Modify")
+_SEE_USB = need("/mapping/usb", "Mapping.Audit", "Mapping.Use", "Mapping.Modify")
 _POWER = need(_VM, "VM.PowerMgmt")
 _FETCH: Need = ((("/nodes/{node}", DOWNLOAD),), (("/", "Sys.Audit"), ("/", "Sys.Modify")))
 
@@ -80,6 +81,10 @@ CALLS: tuple[Call, ...] = (
     Call("POST", "/cluster/mapping/pci", (need("/mapping/pci", "Mapping.Modify"),)),
     Call("PUT", "/cluster/mapping/pci/{id}", (need("/mapping/pci/{id}", "Mapping.Modify"),)),
     Call("DELETE", "/cluster/mapping/pci/{id}", (need("/mapping/pci", "Mapping.Modify"),)),
+    Call("GET", "/cluster/mapping/usb", (_SEE_USB,)),
+    Call("POST", "/cluster/mapping/usb", (need("/mapping/usb", "Mapping.Modify"),)),
+    Call("PUT", "/cluster/mapping/usb/{id}", (need("/mapping/usb/{id}", "Mapping.Modify"),)),
+    Call("DELETE", "/cluster/mapping/usb/{id}", (need("/mapping/usb", "Mapping.Modify"),)),
     # These lists show what the token may use; what it may not is looked up on the host.
     Call("GET", "/nodes/{node}/storage"),
     Call("GET", "/nodes/{node}/network"),
@@ -120,7 +125,7 @@ _PLAIN = frozenset(
 _BY_KEY: Mapping[str, str] = {
     **dict.fromkeys(("cores", "sockets", "cpu", "numa", "vcpus", "cpulimit", "cpuunits"), "CPU"),
     **dict.fromkeys(("memory", "balloon", "shares"), "Memory"),
-    **dict.fromkeys(("machine", "scsihw", "smbios1", "vga", "serial", "hostpci", "tablet"), "HWType"),
+    **dict.fromkeys(("machine", "scsihw", "smbios1", "vga", "serial", "hostpci", "usb", "tablet"), "HWType"),
     **dict.fromkeys(("scsi", "virtio", "sata", "ide", "efidisk", "tpmstate", "boot", "unused"), "Disk"),
     "net": "Network",
 }
@@ -183,11 +188,11 @@ def _of_key(key: str, value: str, old: str) -> Iterator[Need]:
         yield from _space(value)
     if base == "net":
         yield from _bridge(value)
-    if base == "hostpci":
-        for text in filter(None, (value, old)):
-            mapping = formats.normal(text, formats.HOSTPCI).get("mapping")
+    for bus, form in (("pci", formats.HOSTPCI), ("usb", formats.USB)):
+        for text in filter(None, (value, old) if base in {bus, f"host{bus}"} else ()):
+            mapping = formats.normal(text, form).get("mapping")
             if mapping:
-                yield need(f"/mapping/pci/{mapping}", "Mapping.Use")
+                yield need(f"/mapping/{bus}/{mapping}", "Mapping.Use")
     if key == "startup":  # it changes how the host boots
         yield need("/", "Sys.Modify")
 
@@ -268,4 +273,4 @@ def paths(node: str, storages: Iterable[str]) -> tuple[str, ...]:
         storages: names of the storages that are used.
     """
     used = tuple(f"/storage/{name}" for name in dict.fromkeys(storages))
-    return ("/vms", *used, "/sdn/zones/localnetwork", "/mapping/pci", f"/nodes/{node}")
+    return ("/vms", *used, "/sdn/zones/localnetwork", "/mapping/pci", "/mapping/usb", f"/nodes/{node}")

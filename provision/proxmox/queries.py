@@ -49,6 +49,13 @@ class Mappings:
 
 
 @dataclass(frozen=True, slots=True)
+class UsbMappings:
+    """USB mappings with the node's own check; answer: tuple of PciMap."""
+
+    kind: ClassVar[str] = "pve-usb-mappings"
+
+
+@dataclass(frozen=True, slots=True)
 class StorageContent:
     """Volumes of one storage; answer: tuple of Volume."""
 
@@ -281,7 +288,7 @@ class VmState:
 
 @dataclass(frozen=True, slots=True)
 class PciMap:
-    """A PCI mapping.
+    """A mapping of a PCI card or a USB device.
 
     Args:
         name: its id.

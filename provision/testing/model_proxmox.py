@@ -27,7 +27,7 @@ ALL_RIGHTS = re.findall(
     " VM.Config.Network VM.Config.Options VM.PowerMgmt",
 )
 LIVE = re.compile(
-    r"name|description|onboot|protection|startup|tags|cicustom|net\d+|scsi\d+|sshkeys|ci\w+|ipconfig\d+"
+    r"name|description|onboot|protection|startup|tags|cicustom|net\d+|usb\d+|scsi\d+|sshkeys|ci\w+|ipconfig\d+"
 )
 MIB = 1024 * 1024
 LOGIN = "provision@pve!model"
@@ -72,6 +72,7 @@ class ModelProxmox:
         storages: what the list of storages says differently of one (`content`, `enabled`, `active`).
         bridges: kinds of bridges by name.
         mappings: PCI mappings by id: their entries.
+        usb: USB mappings by id: their entries.
         descriptions: texts of mappings by id.
         problems: what the node's check says of mappings, by id.
         rights: privileges by path.
@@ -92,6 +93,7 @@ class ModelProxmox:
     storages: dict[str, dict[str, object]] = field(default_factory=dict)
     bridges: dict[str, str] = field(default_factory=lambda: {"vmbr0": "bridge"})
     mappings: dict[str, list[str]] = field(default_factory=dict)
+    usb: dict[str, list[str]] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
     rights: dict[str, dict[str, int]] = field(default_factory=lambda: {"/": dict.fromkeys(ALL_RIGHTS, 1)})
@@ -122,6 +124,7 @@ class ModelProxmox:
             },
             "volumes": {storage: sorted(names) for storage, names in self.volumes.items()},
             "mappings": {name: sorted(entries) for name, entries in self.mappings.items()},
+            "usb": {name: sorted(entries) for name, entries in self.usb.items()},
         }
 
     def request(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
@@ -166,7 +169,10 @@ class ModelProxmox:
             for vm in self.vms.values()
         ]
 
-    def _mapping_list(self, _data: dict[str, object]) -> object:
+    def _store(self, bus: str) -> dict[str, list[str]]:
+        return self.usb if bus == "usb" else self.mappings
+
+    def _mapping_list(self, _data: dict[str, object], bus: str) -> object:
         return [
             {
                 "id": name,
@@ -175,10 +181,10 @@ class ModelProxmox:
                     {"severity": "error", "message": problem} for problem in self.problems.get(name, ())
                 ],
                 "digest": _sha(entries),
-                "type": "pci",
+                "type": bus,
                 "description": self.descriptions.get(name, ""),
             }
-            for name, entries in self.mappings.items()
+            for name, entries in self._store(bus).items()
         ]
 
     def _content(self, _data: dict[str, object], storage: str) -> object:
@@ -310,6 +316,9 @@ class ModelProxmox:
         raw = any(value and "mapping=" not in value for value in values)
         if raw and re.fullmatch(r"hostpci\d+", key) and not self._by_root:
             raise ApiError(500, f"only root can set '{key}' config for non-mapped devices")
+        real = any(value and not re.search(r"mapping=|spice", value) for value in values)
+        if real and re.fullmatch(r"usb\d+", key) and not self._by_root:
+            raise ApiError(500, f"only root can set '{key}' config for real devices")
 
     def as_root(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
         """Answer a request that root@pam sends with a ticket."""
@@ -424,24 +433,25 @@ class ModelProxmox:
         self.volumes[storage].remove(unquote(volume))
         return self._begin("imgdel", unquote(volume))
 
-    def _mapping_create(self, data: dict[str, object]) -> object:
-        name = str(data["id"])
-        if name in self.mappings:
-            raise ApiError(500, f"pci ID '{name}' already defined")
-        self.mappings[name] = _entries(data["map"])
+    def _mapping_create(self, data: dict[str, object], bus: str) -> object:
+        name, store = str(data["id"]), self._store(bus)
+        if name in store:
+            raise ApiError(500, f"{bus} ID '{name}' already defined")
+        store[name] = _entries(data["map"])
         self.descriptions[name] = str(data.get("description", ""))
         return None
 
-    def _mapping_update(self, data: dict[str, object], name: str) -> object:
-        if name not in self.mappings:
-            raise ApiError(500, f"pci ID '{name}' does not exist")
-        if data.get("digest", _sha(self.mappings[name])) != _sha(self.mappings[name]):
+    def _mapping_update(self, data: dict[str, object], bus: str, name: str) -> object:
+        store = self._store(bus)
+        if name not in store:
+            raise ApiError(500, f"{bus} ID '{name}' does not exist")
+        if data.get("digest", _sha(store[name])) != _sha(store[name]):
             raise ApiError(500, "detected modified configuration - file changed by other user? Try again.")
-        self.mappings[name] = _entries(data["map"])
+        store[name] = _entries(data["map"])
         return None
 
-    def _mapping_delete(self, _data: dict[str, object], name: str) -> object:
-        del self.mappings[name]
+    def _mapping_delete(self, _data: dict[str, object], bus: str, name: str) -> object:
+        del self._store(bus)[name]
         self.descriptions.pop(name, None)
         return None
 
@@ -482,10 +492,10 @@ _ONE_STORAGE = r"/nodes/[^/]+/storage/([^/]+)"
 _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (r"/access/permissions", "GET", ModelProxmox._permissions),  # noqa: SLF001 - the class's own table
     (r"/cluster/resources", "GET", ModelProxmox._resources),  # noqa: SLF001 - the same
-    (r"/cluster/mapping/pci", "GET", ModelProxmox._mapping_list),  # noqa: SLF001 - the same
-    (r"/cluster/mapping/pci", "POST", ModelProxmox._mapping_create),  # noqa: SLF001 - the same
-    (r"/cluster/mapping/pci/([^/]+)", "PUT", ModelProxmox._mapping_update),  # noqa: SLF001 - the same
-    (r"/cluster/mapping/pci/([^/]+)", "DELETE", ModelProxmox._mapping_delete),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/(pci|usb)", "GET", ModelProxmox._mapping_list),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/(pci|usb)", "POST", ModelProxmox._mapping_create),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/(pci|usb)/([^/]+)", "PUT", ModelProxmox._mapping_update),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/(pci|usb)/([^/]+)", "DELETE", ModelProxmox._mapping_delete),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/storage", "GET", ModelProxmox._storages),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/network", "GET", ModelProxmox._bridges),  # noqa: SLF001 - the same
     (_ONE_STORAGE + "/content", "GET", ModelProxmox._content),  # noqa: SLF001 - the same

@@ -115,6 +115,7 @@ class HostState:
         card_words: what nvidia-smi prints of every card, by field, where a card is out of order.
         unreached: what it lacks to reach a peer, by address: `route`, `answer`, or the `program` to try it.
         join_network: what it meets before it joins a cluster, where that differs from an ordinary network.
+        usb: its USB devices, as `provision.proxmox.usb_facts` reads them.
         nics: what the host uses its network cards for, as `provision.proxmox.nic_facts` reads it.
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
@@ -174,6 +175,7 @@ class HostState:
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)
     nics: str = "end\n"
+    usb: str = "end\n"
     machine: MachineStatus | None = None
     join_network: JoinNetworkStatus | None = None
     unlinked_cards: bool = False

@@ -19,8 +19,11 @@ APIDATA, FORMATS = SHARED / "apidata.json.gz", SHARED / "formats.json.gz"
 pytestmark = pytest.mark.skipif(not APIDATA.exists(), reason="../shared/pve-api is absent")
 
 RICH = INVENTORY.replace(
+    "    cards:\n", '    usb: { stick: { id: "10c4:ea60", port: 1-2 } }\n    cards:\n'
+).replace(
     "gpus: [one],",
-    "gpus: [one], agent: true, numa: true, protection: false, tags: [gpu], startup: { order: 2, up: 30 },"
+    "gpus: [one], usb: [stick], agent: true, numa: true,"
+    " protection: false, tags: [gpu], startup: { order: 2, up: 30 },"
     " disks: [{ size: 8GiB, ssd: true, discard: true }], tpm: { version: v2.0 }, cpu: { flags: [+aes] },"
     " nics: [{ vlan: 7, mtu: 1500, firewall: true }],",
 )
@@ -57,9 +60,11 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, d
     """A VM with every kind of part: made, drifted, mended, power-cycled, stopped, removed."""
     world = World(tmp_path_factory.mktemp("requests"))
     world.write(RICH)
+    world.host.usb = "device 1-2 10c4:ea60 00\nend\n"
     assert world.apply().exit_code == 0
     world.pve.vms[102].config.update(cores="1", hostpci1="mapping=provision-site-old,pcie=1")
     world.pve.mappings["provision-site-one"] = ["node=pve,path=0000:02:00,id=10de:0000"]
+    world.pve.usb["provision-site-stick"] = ["node=pve,id=10c4:ea61"]
     world.apply()
     world.write(RICH.replace("power: running", "power: stopped").replace("disk: 4GiB", "disk: 5GiB"))
     world.apply()
@@ -158,4 +163,7 @@ def test_all_kinds_of_writes_were_seen(requests: list[tuple[str, str, dict[str, 
         "POST /cluster/mapping/pci",
         "PUT /cluster/mapping/pci/provision-site-one",
         "DELETE /cluster/mapping/pci/provision-site-one",
+        "POST /cluster/mapping/usb",
+        "PUT /cluster/mapping/usb/provision-site-stick",
+        "DELETE /cluster/mapping/usb/provision-site-stick",
     } <= shapes

@@ -156,6 +156,7 @@ def test_the_token_is_separated_and_given_on_what_is_used_only() -> None:
         "/storage/local-zfs",
         "/sdn/zones/localnetwork",
         "/mapping/pci",
+        "/mapping/usb",
         "/nodes/pve",
     }
     assert "acl modify / --roles ProvisionHost --propagate 0 --tokens" in script

@@ -29,6 +29,7 @@ from provision.hosts.resources.sysctl import SysctlValue
 from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
 from provision.proxmox.nic_facts import HOST_NICS
 from provision.proxmox.reboot_facts import REBOOT_FACTS, reboot_facts
+from provision.proxmox.usb_facts import USB_DEVICES
 from provision.testing.model_host import HostState, ModelFile
 from provision.testing.model_pve_host import reboot_text
 from tests.model.shells import SHELLS, answers, run, snapshot_of
@@ -104,6 +105,7 @@ HARMLESS = (
     FileText("/proc/swaps"),
     Shell("echo out; echo err >&2; exit 3"),
     HOST_NICS,
+    USB_DEVICES,
 )
 
 

@@ -21,6 +21,8 @@ from provision.inventory.scalars import (
     PciId,
     PveName,
     Text,
+    UsbId,
+    UsbPort,
     Vars,
 )
 
@@ -72,6 +74,17 @@ class Card(Model):
         return not self.functions or int(number, 16) in self.functions
 
 
+class UsbDevice(Model):
+    """A USB device that is passed to a VM by its alias."""
+
+    id: UsbId
+    """Vendor and device id, as `0403:6001`."""
+    port: UsbPort | None = None
+    """Port that it is plugged into, as `1-2.4`; needed where two devices have one id."""
+    raw: Flag = False
+    """Pass it as root@pam instead of by a mapping; needs `api.root_password`."""
+
+
 class Hypervisor(Model):
     """One Proxmox VE host."""
 
@@ -103,6 +116,8 @@ class Hypervisor(Model):
     """Memory that the host and its ZFS cache keep for themselves."""
     cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
+    usb: dict[Label, UsbDevice] = Field(default_factory=dict)
+    """USB devices by alias."""
     blacklist_extra: tuple[Module, ...] = ()
     """More kernel modules that must not be loaded, besides those of the cards."""
     kernel_arguments: tuple[KernelArgument, ...] = ()

@@ -288,6 +288,8 @@ class NodeSettings(Model):
     """Cards of the hypervisor that are passed to it, by alias."""
     pci: tuple[Text, ...] = ()
     """Other cards of the hypervisor that are passed to it, by alias: network cards or functions of them."""
+    usb: tuple[Text, ...] = ()
+    """USB devices of the hypervisor that are passed to it, by alias."""
     gpu_cards: GpuCards | None = None
     """The GPUs that it must have."""
     hostname: HostName | None = None

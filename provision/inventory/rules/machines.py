@@ -37,6 +37,7 @@ _VM_ONLY = (
         "start_at_boot",
         "gpus",
         "pci",
+        "usb",
     ),
 )
 _RESERVED = ("cluster", "router", "controller")
@@ -73,6 +74,7 @@ class _Seen:
         self.vms: dict[str, KeyPath] = {}
         self.macs: dict[str, KeyPath] = {}
         self.given: dict[str, KeyPath] = {}
+        self.plugged: dict[str, KeyPath] = {}
 
 
 def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> None:
@@ -91,9 +93,11 @@ def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> Non
             whole = card.address if not card.functions else taken
             findings.unique("the card's PCI address", whole, place, {whole: slots[taken]} if taken else {})
             slots |= {function: place for function in functions if function not in slots}
-            if card.raw and hypervisor.api.root_password is None:
-                what = f"`api` of {name}, which passes {alias} as root,"
-                findings.lacks(what, "root_password", (*path, "cards", alias, "raw"))
+        for kind, devices in (("cards", hypervisor.cards), ("usb", hypervisor.usb)):
+            for alias, device in devices.items():
+                if device.raw and hypervisor.api.root_password is None:
+                    what = f"`api` of {name}, which passes {alias} as root,"
+                    findings.lacks(what, "root_password", (*path, kind, alias, "raw"))
 
 
 def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> None:
@@ -109,6 +113,9 @@ def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> Non
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
             findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), places.macs)
+    for index, alias in enumerate(node.usb):
+        whose = f"{alias} of {node.hypervisor}"
+        findings.unique("the USB device", whose, (*path, "usb", index), places.plugged)
     for key, aliases in (("gpus", node.gpus), ("pci", node.pci)):
         for index, alias in enumerate(aliases):
             findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, key, index), places.given)
@@ -133,6 +140,9 @@ def _references(settings: NodeSettings, path: KeyPath, findings: Findings) -> No
         for key, aliases in (("gpus", settings.gpus), ("pci", settings.pci)):
             for index, alias in enumerate(aliases):
                 findings.reference(f"card of {host}", alias, section, (*path, key, index))
+        for index, alias in enumerate(settings.usb):
+            devices = ("hypervisors", host, "usb")
+            findings.reference(f"USB device of {host}", alias, devices, (*path, "usb", index))
     _whole_gib(settings.disk, (*path, "disk"), findings)
     for index, disk in enumerate(settings.disks):
         _whole_gib(disk.size, (*path, "disks", index, "size"), findings)

@@ -128,6 +128,22 @@ def test_firmware(actual: Vm, declared: Node) -> None:
         assert "pre-enrolled-keys=1" not in disk, disk
 
 
+def test_usb_devices(site: Site, actual: Vm, declared: Node) -> None:
+    """Every declared USB device is passed by its mapping, or as root by its port or id."""
+    hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
+    wanted = {
+        alias: device.port or device.id if device.raw else names.mapping(site.inventory, alias)
+        for alias, device in hypervisor.usb.items()
+        if alias in declared.usb
+    }
+    if not wanted:
+        raise NotDeclared("no USB devices")
+    entries = [actual.parts(key, "host") for key in actual.config if re.fullmatch(r"usb\d+", key)]
+    present = {entry.get("mapping") or entry.get("host", "") for entry in entries}
+    missing = [f"{alias} ({device})" for alias, device in wanted.items() if device not in present]
+    assert not missing, f"not passed: {', '.join(missing)}"
+
+
 def test_balloon(actual: Vm, declared: Node) -> None:
     """Ballooning is as declared; off with a passed-through card."""
     if declared.balloon_memory is None:

@@ -27,12 +27,14 @@ from provision.proxmox.preflight import (
     nics,
     reboot,
     storages,
+    usb,
     vms,
 )
-from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
+from provision.proxmox.queries import Mappings, Permissions, UsbMappings, VmConfig, VmList
 from provision.proxmox.reboot_facts import REBOOT_FACTS
 from provision.proxmox.roles import hypervisor_host
 from provision.proxmox.roles.pci_mapping import used
+from provision.proxmox.usb_facts import USB_DEVICES
 
 RULES: tuple[Rule, ...] = (
     *access.RULES,
@@ -44,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     *cards.RULES,
     *claims.RULES,
     *nics.RULES,
+    *usb.RULES,
     *iommu.RULES,
     *leftovers.RULES,
     *reboot.RULES,
@@ -62,6 +65,9 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             host += [POOLS] if any(node.pool for node in nodes) else []
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
             api = (Permissions(), VmList(), *own)
+        if usb.is_asked(hypervisor, nodes):
+            host.append(USB_DEVICES)
+            api += (UsbMappings(),)
         if used(inventory, hypervisor.name):
             host += [HOST_NICS, REBOOT_FACTS] if names.taken_nics(inventory, hypervisor) else []
             host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, GUIDE_LINES, BootLoader()]

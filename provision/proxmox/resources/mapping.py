@@ -15,7 +15,7 @@ from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats
-from provision.proxmox.queries import Mappings, PciMap
+from provision.proxmox.queries import Mappings, PciMap, UsbMappings
 
 
 def description(inventory: str) -> str:
@@ -40,6 +40,8 @@ class PciMapping(KeyedResource):
     """
 
     kind: ClassVar[str] = "pci-mapping"
+    path: ClassVar[str] = "/cluster/mapping/pci"
+    query: ClassVar[Mappings | UsbMappings] = Mappings()
 
     node: str
     name: str
@@ -55,12 +57,12 @@ class PciMapping(KeyedResource):
         """The parts of our entry."""
         return {"node": self.node, **dict(self.entry)}
 
-    def queries(self) -> tuple[Mappings, ...]:
+    def queries(self) -> tuple[Mappings | UsbMappings, ...]:
         """Ask for all mappings."""
-        return (Mappings(),)
+        return (self.query,)
 
     def _map(self, snapshot: Snapshot) -> PciMap | None:
-        return next((entry for entry in snapshot[Mappings()] if entry.name == self.name), None)
+        return next((entry for entry in snapshot[self.query] if entry.name == self.name), None)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare the parts of our node's entry."""
@@ -82,7 +84,7 @@ class PciMapping(KeyedResource):
     def fix(self, snapshot: Snapshot, /) -> ApiCall:
         """Create, change or remove it."""
         mapping = self._map(snapshot)
-        path = f"/cluster/mapping/pci/{self.name}"
+        path = f"{self.path}/{self.name}"
         entries = (
             [entry for entry in mapping.entries if _parts(entry).get("node") != self.node] if mapping else []
         )
@@ -92,6 +94,15 @@ class PciMapping(KeyedResource):
             entries.append(formats.join(self.desired))
         if mapping is None:
             data = {"id": self.name, "description": description(self.inventory), "map": entries}
-            return ApiCall((Request("POST", "/cluster/mapping/pci", data),))
+            return ApiCall((Request("POST", self.path, data),))
         digest = {"digest": mapping.digest} if mapping.digest else {}
         return ApiCall((Request("PUT", path, {"map": entries, **digest}),))
+
+
+@dataclass(frozen=True, slots=True)
+class UsbMapping(PciMapping):
+    """One USB device of one node under a name; its entry has `id` and, for a port, `path`."""
+
+    kind: ClassVar[str] = "usb-mapping"
+    path: ClassVar[str] = "/cluster/mapping/usb"
+    query: ClassVar[Mappings | UsbMappings] = UsbMappings()

@@ -21,10 +21,10 @@ from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker, noted_tags, repaired_smbios1, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
-from provision.proxmox.resources.vm_cards import is_raw, placed_cards
+from provision.proxmox.resources.vm_cards import is_raw, placed_cards, placed_usb
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, stopped
 from provision.proxmox.resources.vm_owner import file_of, taken
-from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Plugged, Tpm
 from provision.proxmox.resources.vm_replacement import Exchange
 from provision.values.diagnostics import Diagnostic
 
@@ -34,7 +34,9 @@ CREATE_SECONDS = 1800.0
 RESIZE_SECONDS = 300.0
 _LIVE = frozenset({"onboot", "protection", "startup", "tags", "description", "name", "smbios1"})
 """What counts once it is written; the pending value of `smbios1` is read, too."""
-_LIVE_PREFIXES = ("net", "scsi", "virtio")
+_LIVE_PREFIXES = ("net", "scsi", "virtio", "usb")
+USB_DEVICES = 14
+"""`usb0` to `usb13` (qemu-server, `PVE/QemuServer/USB.pm`; machine 7.1 and later, Linux guests)."""
 _DEFAULTS = {
     "cores": "1",
     "sockets": "1",
@@ -65,6 +67,7 @@ class Vm(VmResource):
         nics: network devices `net0`, `net1`...
         drives: disks.
         passed: cards `hostpci0`, ...
+        plugged: USB devices `usb0`, ...
         efi: disk of OVMF's variables.
         tpm: emulated TPM.
         tags: further tags besides `provision`. Those that the marker notes and that are not here any more go;
@@ -88,6 +91,7 @@ class Vm(VmResource):
     nics: tuple[Nic, ...] = ()
     drives: tuple[Drive, ...] = ()
     passed: tuple[Passed, ...] = ()
+    plugged: tuple[Plugged, ...] = ()
     efi: Efi | None = None
     tpm: Tpm | None = None
     tags: tuple[str, ...] = ()
@@ -160,6 +164,7 @@ class Vm(VmResource):
             devices["efidisk0"] = self.efi.new()
         if self.tpm is not None:
             devices["tpmstate0"] = self.tpm.new()
+        devices |= {f"usb{index}": device.text() for index, device in enumerate(self.plugged)}
         return devices | {f"hostpci{index}": card.text() for index, card in enumerate(self.passed)}
 
     def _creation(self) -> tuple[Change, ...]:
@@ -323,6 +328,11 @@ class Vm(VmResource):
         slots = [f"hostpci{index}" for index in range(16)]
         values = {slot: state.next_value(slot) for slot in slots}
         desired = placed_cards(self.passed, values, self.pci, self.mapping_prefix)
+        ports = [f"usb{index}" for index in range(USB_DEVICES)]
+        present = {slot: state.next_value(slot) for slot in ports}
+        desired |= placed_usb(self.plugged, present, self.mapping_prefix)
+        slots += ports
+        values |= present
         differences: list[_Difference] = []
         for slot in slots:
             old, new = values[slot] or None, desired.get(slot)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from provision.proxmox import formats
 from provision.proxmox.pci_entries import PciEntries
-from provision.proxmox.resources.vm_parts import Passed
+from provision.proxmox.resources.vm_parts import Passed, Plugged
 
 
 def is_raw(key: str, value: str) -> bool:
@@ -17,7 +17,31 @@ def is_raw(key: str, value: str) -> bool:
     """
     if re.fullmatch(r"hostpci\d+", key):
         return "mapping" not in formats.normal(value, formats.HOSTPCI)
+    if re.fullmatch(r"usb\d+", key):
+        parts = formats.normal(value, formats.USB)
+        return "mapping" not in parts and parts.get("host", "").lower() != "spice"
     return False
+
+
+def placed_usb(passed: Sequence[Plugged], values: Mapping[str, str], mapping_prefix: str) -> dict[str, str]:
+    """Return the `usbN` entries that a VM should have; those of other devices stay.
+
+    Args:
+        passed: the devices that it should have.
+        values: present values by key, all keys in their order, empty for none.
+        mapping_prefix: mappings of ours; such an entry that passes none of the devices goes.
+    """
+    parsed = {slot: formats.normal(value, formats.USB) for slot, value in values.items() if value}
+    desired = {
+        slot: values[slot]
+        for slot, parts in parsed.items()
+        if not (mapping_prefix and parts.get("mapping", "").startswith(mapping_prefix))
+        or any(device.is_in(parts) for device in passed)
+    }
+    for device in passed:
+        if not any(device.is_in(parsed[slot]) for slot in desired if slot in parsed):
+            desired[next(slot for slot in values if slot not in desired)] = device.text()
+    return desired
 
 
 def placed_cards(

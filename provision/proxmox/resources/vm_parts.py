@@ -96,6 +96,23 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
+class Plugged:
+    """A USB device that is passed to the VM: by a mapping, or as root by its id or port."""
+
+    mapping: str = ""
+    host: str = ""
+
+    def text(self) -> str:
+        """Return PVE's property string."""
+        return f"mapping={self.mapping}" if self.mapping else f"host={self.host}"
+
+    def is_in(self, parts: Mapping[str, str]) -> bool:
+        """Whether a parsed entry passes it."""
+        own = ("mapping", self.mapping) if self.mapping else ("host", self.host)
+        return parts.get(own[0], "").lower() == own[1].lower()
+
+
+@dataclass(frozen=True, slots=True)
 class Efi:
     """The disk of OVMF's variables."""
 

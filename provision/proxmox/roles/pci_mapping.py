@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from provision.contracts.resource import Resource
@@ -12,22 +12,25 @@ from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox import names
-from provision.proxmox.queries import Mappings, Permissions
-from provision.proxmox.resources.mapping import PciMapping, description
+from provision.proxmox.queries import Mappings, PciMap, Permissions, UsbMappings
+from provision.proxmox.resources.mapping import PciMapping, UsbMapping, description
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
-    """Whether any VM takes a card of the hypervisor."""
-    return subject.kind == "hypervisor" and bool(used(inventory, subject.name))
+    """Whether any VM takes a card or a USB device of the hypervisor."""
+    if subject.kind != "hypervisor":
+        return False
+    usb = names.usb_mappings(inventory, inventory.hypervisors[subject.name])
+    return bool(used(inventory, subject.name) or usb)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the mappings, and for the host's PCI functions."""
-    del inventory
+    usb = names.usb_mappings(inventory, inventory.hypervisors[subject.name])
     return {
-        names.api(subject.name): (Permissions(), Mappings()),
+        names.api(subject.name): (Permissions(), Mappings(), *((UsbMappings(),) if usb else ())),
         host_names.ssh(subject.name): (PciFunctions(),),
     }
 
@@ -54,14 +57,32 @@ def resources(context: Context) -> tuple[Resource, ...]:
             )
             for mapping, path in names.mappings(inventory, card, hypervisor.cards[card]).items()
         )
+    for name, device in names.usb_mappings(inventory, hypervisor).items():
+        port = (("path", device.port),) if device.port is not None else ()
+        desired.append(_usb(inventory, hypervisor, name, (("id", device.id), *port)))
     return tuple(desired)
+
+
+def _usb(
+    inventory: Inventory, hypervisor: Hypervisor, name: str, entry: tuple[tuple[str, str], ...]
+) -> UsbMapping:
+    return UsbMapping(
+        names.api(hypervisor.name),
+        hypervisor.node_name,
+        name,
+        entry,
+        absent=not entry,
+        inventory=inventory.name,
+        source=inventory.source(("hypervisors", hypervisor.name, "usb")),
+    )
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return our mappings as absent."""
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    return tuple(
+    usb = (_usb(inventory, hypervisor, name, ()) for name in names.usb_mappings(inventory, hypervisor))
+    cards = (
         PciMapping(
             names.api(hypervisor.name),
             hypervisor.node_name,
@@ -72,11 +93,16 @@ def retired(context: Context) -> tuple[Resource, ...]:
         for card, declared in hypervisor.cards.items()
         for mapping in names.mappings(inventory, card, declared)
     )
+    return (*cards, *usb)
 
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its mappings, whether or not a VM takes a card there."""
-    return {each: {names.api(each.name): (Mappings(),)} for each in names.orphan_owners(inventory)}
+    owners: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
+    for owner in names.orphan_owners(inventory):
+        usb = (UsbMappings(),) if inventory.hypervisors[owner.name].usb else ()
+        owners[owner] = {names.api(owner.name): (Mappings(), *usb)}
+    return owners
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -97,8 +123,13 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if card in hypervisor.cards
         for mapping in names.mappings(inventory, card, hypervisor.cards[card])
     }
+    usb: Sequence[PciMap] = ()
+    if hypervisor.usb:
+        usb = context.require(system, UsbMappings(), f"cannot list the USB mappings of {hypervisor.name}")
+    plugged = names.usb_mappings(inventory, hypervisor)
+    unused = [entry.name for entry in usb if entry.name not in plugged and _is_ours(inventory, entry)]
     mappings = context.require(system, Mappings(), f"cannot list the PCI mappings of {hypervisor.name}")
-    return tuple(
+    cards = (
         PciMapping(
             system,
             hypervisor.node_name,
@@ -107,10 +138,14 @@ def orphans(context: Context) -> tuple[Resource, ...]:
             source=inventory.source(("hypervisors", hypervisor.name, "cards")),
         )
         for mapping in mappings
-        if mapping.name not in taken
-        and mapping.name.startswith(names.mapping_prefix(inventory))
-        and mapping.description == description(inventory.name)
+        if mapping.name not in taken and _is_ours(inventory, mapping)
     )
+    return (*cards, *(_usb(inventory, hypervisor, name, ()) for name in unused))
+
+
+def _is_ours(inventory: Inventory, mapping: PciMap) -> bool:
+    is_named = mapping.name.startswith(names.mapping_prefix(inventory))
+    return is_named and mapping.description == description(inventory.name)
 
 
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:

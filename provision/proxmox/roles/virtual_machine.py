@@ -36,7 +36,7 @@ from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
 from provision.proxmox.resources.vm_owner import removal_of, taken
-from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Plugged, Tpm
 from provision.proxmox.roles import image as image_role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -327,6 +327,11 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
             for card in _passed(inventory, alias, hypervisor.cards[alias], pci)
         ),
         pci=pci,
+        plugged=tuple(
+            Plugged("" if device.raw else names.mapping(inventory, alias), device.port or device.id)
+            for alias in node.usb
+            if (device := hypervisor.usb.get(alias)) is not None
+        ),
         efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,
         tpm=Tpm(node.tpm.storage or disks, node.tpm.version) if node.tpm is not None else None,
         tags=tuple(each.lower() for each in node.tags),
@@ -505,7 +510,8 @@ def _static_address(inventory: Inventory, node: Node) -> tuple[str, str]:
 def needs_of(inventory: Inventory, subject: Subject) -> tuple[str | Need, ...]:
     """Return what a VM needs: one without a card does not wait for the drivers and mappings of cards."""
     image, reservation = Need("image"), Need("dhcp_reservation", scope="own")
-    return NEEDS if inventory.nodes[subject.name].cards else (image, reservation)
+    node = inventory.nodes[subject.name]
+    return NEEDS if node.cards or node.usb else (image, reservation)
 
 
 NEEDS: tuple[str | Need, ...] = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")

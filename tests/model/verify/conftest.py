@@ -33,6 +33,7 @@ hypervisors:
     storage: { images: local, disks: local-lvm, snippets: local }
     bridge: vmbr0
     repositories: no_subscription
+    usb: { stick: { id: "10c4:ea60" } }
     cards:
       one: { address: "0000:01:00", id: "1234:1111" }
     host_resources:
@@ -104,6 +105,7 @@ nodes:
     vmid: 201
     address: 198.18.0.11
     gpus: [one]
+    usb: [stick]
     k3s: server
     labels: { lab/role: test }
     taints: ["lab=yes:NoSchedule"]
@@ -141,6 +143,7 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> ModelSite:
     file = folder / "tiny.yaml"
     file.write_text(INVENTORY)
     site = ModelSite(load(file), folder / "state", checks=True)
+    site.hosts["pve/ssh"].state.usb = "device 1-2 10c4:ea60 00\nend\n"
     site.apply()
     return site
 

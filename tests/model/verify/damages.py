@@ -274,6 +274,7 @@ DAMAGES = (
     Damage("test_machine", "pc", vm("machine", "pc")),
     Damage("test_machine", "pc-q35-9.2+pve1", vm("machine", "pc-q35-9.2+pve1")),
     Damage("test_serial_console", "serial0: unset", vm("serial0", None)),
+    Damage("test_usb_devices", "not passed: stick", vm("usb0", None)),
     Damage("test_pool", "no pool", api(lambda model: model.pools.pop(201))),
     Damage("test_firmware", "seabios", vm("bios", None)),
     Damage(

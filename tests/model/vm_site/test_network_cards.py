@@ -134,9 +134,7 @@ def test_names_that_the_kernel_counts_are_pinned_first(world: World) -> None:
     assert refusals(world) == {}
 
 
-def test_a_whole_port_is_given_to_vfio_at_boot_and_the_other_one_keeps_its_driver(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_whole_port_is_given_to_vfio_at_boot_and_its_twin_is_not(world: World, tmp_path: Path) -> None:
     network(world, NICS.replace("virtual 0000:81:00.2 0000:81:00.1\n", "virtual 0000:81:00.2 0000:81:00.0\n"))
     both = PF.replace("[1]", "[1, 2]")
     resources, _ = planned(tmp_path / "role", world.host, text(both))

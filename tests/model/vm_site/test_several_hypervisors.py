@@ -102,7 +102,7 @@ def declare(models: ModelSite, old: str, new: str) -> None:
     models.inventory = load(file)
 
 
-def test_devices_of_the_old_node_are_named_before_a_vm_is_migrated_back(make: Make) -> None:
+def test_devices_of_a_node_are_named_before_a_vm_is_migrated(make: Make) -> None:
     models = make(2, 2)
     assert models.apply().exit_code == 0
     move(models, {"hostpci0": "mapping=gpu,pcie=1", "usb0": "spice", "usb1": "host=1-2"})
@@ -125,7 +125,7 @@ def test_a_card_of_the_old_node_goes_once_the_new_one_is_declared(make: Make) ->
     assert changes(models) == []
 
 
-def test_a_vm_that_is_declared_on_another_host_is_not_made_a_second_time(make: Make) -> None:
+def test_a_vm_that_is_declared_elsewhere_is_not_made_a_second_time(make: Make) -> None:
     models = make(2, 2)
     assert models.apply().exit_code == 0
     models.apis["pve1/api"].vms[200].config["hostpci0"] = "0000:02:00"
@@ -139,7 +139,7 @@ def test_a_vm_that_is_declared_on_another_host_is_not_made_a_second_time(make: M
     assert 200 not in models.apis["pve2/api"].vms
 
 
-def test_the_old_one_of_a_vm_that_was_restored_elsewhere_is_a_warning_until_it_runs(make: Make) -> None:
+def test_the_old_one_of_a_restored_vm_is_a_warning_until_it_runs(make: Make) -> None:
     models = make(2, 2)
     assert models.apply().exit_code == 0
     old = models.apis["pve1/api"].vms[200]

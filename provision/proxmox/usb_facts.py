@@ -1,0 +1,63 @@
+"""USB devices of a host, and what the host uses them for: sysfs, /proc/mounts, /proc/swaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from provision.hosts.queries.shell import Shell
+
+USB_DEVICES = Shell(
+    r"""for d in /sys/bus/usb/devices/*; do
+  [ -r "$d/idVendor" ] || continue
+  v= p= c=
+  read -r v <"$d/idVendor" || :; read -r p <"$d/idProduct" || :; read -r c <"$d/bDeviceClass" || :
+  echo "device ${d##*/} $v:$p ${c:-00}"
+  for n in "$d"/*:*/net/*; do [ ! -e "$n" ] || echo "use ${d##*/} network interface ${n##*/}"; done
+  for b in "$d"/*:*/host*/target*/*/block/*; do
+    [ -e "$b" ] || continue
+    ! grep -q "^/dev/${b##*/}" /proc/mounts /proc/swaps || echo "use ${d##*/} mounted disk ${b##*/}"
+    for h in "$b"/holders/* "$b"/*/holders/*; do
+      [ ! -e "$h" ] || echo "use ${d##*/} disk ${b##*/} of ${h##*/}"
+    done
+  done
+done
+echo end"""
+)
+"""One fact a line; the last one says that all were read."""
+_HUB = "09"
+"""Device class of hubs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsbPlugged:
+    """A device that is plugged in.
+
+    Args:
+        port: `1-2.4`.
+        id: `0403:6001`.
+        uses: what the host uses it for.
+    """
+
+    port: str
+    id: str
+    uses: tuple[str, ...] = ()
+
+
+def usb_devices(text: str) -> tuple[UsbPlugged, ...] | None:
+    """Return the devices that an answer to USB_DEVICES names, None where it is not whole."""
+    lines = text.splitlines()
+    if lines[-1:] != ["end"]:
+        return None
+    uses: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        port, _, words = rest.partition(" ")
+        if kind == "use" and words:
+            uses.setdefault(port, []).append(words)
+        elif kind == "device" and "-" in port and words:
+            identity, _, cls = words.partition(" ")
+            found[port] = identity.lower()
+            if cls == _HUB:
+                uses.setdefault(port, []).append("a hub: what is plugged into it would go with it")
+    return tuple(UsbPlugged(port, identity, tuple(uses.get(port, ()))) for port, identity in found.items())

@@ -8,15 +8,20 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from provision.inventory.grammar import CPU_FLAG, CPU_TYPE, MACHINE_TYPE
+from provision.inventory.models.node import Node
 from provision.proxmox import formats, vm_disks
 from provision.proxmox.marker import TAG
 from provision.proxmox.vm_files import VmFile
+from provision.proxmox.yaml_text import comment, quoted
 
 PROFILE = "discovered"
 UNMANAGED = "unmanaged"
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/+-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off"})
+_NET = re.compile(r"net[0-9]+")
 _TAG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _PVE_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(?:\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _RESERVED = ("cluster", "router", "controller")
@@ -41,7 +46,7 @@ class Discovered:
     @property
     def lines(self) -> list[str]:
         """The lines of the inventory; a VM that is no node yet is a comment."""
-        remarks = [f"  # {remark}" for remark in self.remarks]
+        remarks = [f"  {comment(remark)}" for remark in self.remarks]
         text = f"{self.key}: {flow(self.node)}"
         return [*remarks, f"  {text}" if self.is_complete else f"  # {text}"]
 
@@ -99,6 +104,7 @@ def discovered(
     """
     taken = {hypervisor, *_RESERVED}
     held: set[str] = set()
+    macs: list[str] = []
     names = [vm.value("name") for vm in vms]
     rows: list[Discovered] = []
     for vm in vms:
@@ -127,8 +133,35 @@ def discovered(
             **_devices(vm, bridge, remarks),
         }
         is_complete = bool(address and node["nics"])
+        if is_complete and (reason := _refusal(key, node) or _taken_mac(vm, macs)):
+            remarks.append(f"VM {vm.vmid} has what an inventory cannot declare: {reason}")
+            is_complete = False
+        if is_complete:
+            macs += _macs(vm)
         rows.append(Discovered(key, node, tuple(remarks), is_complete))
     return tuple(rows)
+
+
+def _refusal(key: str, node: Mapping[str, object]) -> str:
+    """Return why the inventory would refuse a node, empty where it takes it."""
+    try:
+        Node.model_validate({"name": key, **node})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return ""
+
+
+def _macs(vm: VmFile) -> list[str]:
+    devices = (formats.normal(vm.value(key), formats.NET) for key in vm.config if _NET.fullmatch(key))
+    return [device.get("macaddr", "") for device in devices]
+
+
+def _taken_mac(vm: VmFile, macs: Sequence[str]) -> str:
+    """Return which MAC address of a VM is there twice, as in copied configurations; empty if none."""
+    own = _macs(vm)
+    twice = next((mac for mac in own if mac in macs or own.count(mac) > 1), "")
+    return twice and f"the MAC address {twice} is there twice"
 
 
 def _is_host(address: str, network: ipaddress.IPv4Network) -> bool:
@@ -235,7 +268,7 @@ def _devices(vm: VmFile, bridge: str, remarks: list[str]) -> dict[str, object]:
 
 def _nics(vm: VmFile, bridge: str) -> list[dict[str, object]]:
     """Return the network devices; none if their numbers have gaps or one of them cannot be declared."""
-    count = sum(re.fullmatch(r"net[0-9]+", key) is not None for key in vm.config)
+    count = sum(_NET.fullmatch(key) is not None for key in vm.config)
     nics: list[dict[str, object]] = []
     for index in range(count):
         parts = formats.normal(vm.value(f"net{index}"), formats.NET)
@@ -267,4 +300,4 @@ def flow(value: object) -> str:
         return str(value).lower()
     text = str(value)
     is_plain = isinstance(value, int) or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS)
-    return text if is_plain else json.dumps(text)
+    return text if is_plain else quoted(text)

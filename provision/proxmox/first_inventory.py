@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from provision.hosts.cards import HostCard, cards_of
 from provision.proxmox.discovery import PROFILE, Discovered, key_of
 from provision.proxmox.privileges import USER
 from provision.proxmox.setup import ProxmoxHost, StorageChoice
+from provision.proxmox.yaml_text import comment, quoted
 
 _ALONE = 31
 """Prefix lengths from here on leave no address for a VM."""
@@ -43,7 +43,7 @@ class Trusted:
 
 def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted: Trusted) -> str:
     """Return the text of an inventory that `provision plan` takes as it is: a hypervisor without nodes."""
-    key = _text(str(trusted.key))
+    key = quoted(str(trusted.key))
     lines = [
         *_head(name, host, "bootstrap"),
         f"access: {{ user: debian, key: {key} }} # login of new VMs; the .pub goes into them",
@@ -71,13 +71,13 @@ def discovered_inventory(
         vms: its VMs as nodes.
         remarks: what else is on the host.
     """
-    network = f"network: {{ cidr: {_text(str(network_of(host, trusted.address)))} }}"
+    network = f"network: {{ cidr: {quoted(str(network_of(host, trusted.address)))} }}"
     lines = _head(name, host, "discover")
-    lines += [f"access: {{ user: debian, key: {_text(str(trusted.key))} }} # login of guests"]
+    lines += [f"access: {{ user: debian, key: {quoted(str(trusted.key))} }} # login of guests"]
     known = _network(host, trusted.address)
     lines += [known if known.startswith("network:") else network]
     lines += _hypervisor(host, choice, trusted, manage=False)
-    lines += [f"# {remark}" for remark in remarks]
+    lines += map(comment, remarks)
     if vms:
         lines += [
             "profiles:",
@@ -91,10 +91,10 @@ def discovered_inventory(
 
 def _head(name: str, host: ProxmoxHost, command: str) -> list[str]:
     return [
-        f"# {host.node}: {host.version}, {host.memory // 1024} GiB of memory",
+        comment(f"{host.node}: {host.version}, {host.memory // 1024} GiB of memory"),
         f"# Written by `provision {command}`.",
         "version: 1",
-        f"name: {_text(name)}",
+        f"name: {quoted(name)}",
     ]
 
 
@@ -103,35 +103,36 @@ def _hypervisor(
 ) -> list[str]:
     """Return the section of the hypervisor with its display cards."""
     bridge = bridge_of(host)
-    others = f" # there are {', '.join(host.bridges)}" if host.bridges[1:] else ""
+    others = f" {comment('there are ' + ', '.join(host.bridges))}" if host.bridges[1:] else ""
     uses = {"images": choice.images, "disks": choice.disks, "snippets": choice.snippets}
     login = [
         "user: root",
-        f"key: {_text(str(trusted.key))}",
-        *([f"host_key: {_text(trusted.host_key)}"] if trusted.host_key else []),
+        f"key: {quoted(str(trusted.key))}",
+        *([f"host_key: {quoted(trusted.host_key)}"] if trusted.host_key else []),
         *([f"port: {trusted.port}"] if trusted.port is not None else []),
     ]
     lines = [
         "hypervisors:",
-        f"  {_text(key_of(host.node))}:",
+        f"  {quoted(key_of(host.node))}:",
         *([] if manage else ["    manage: false # provision changes nothing on the host itself"]),
-        *([f"    node: {_text(host.node)}"] if key_of(host.node) != host.node else []),
-        f"    address: {_text(trusted.address)}",
+        *([f"    node: {quoted(host.node)}"] if key_of(host.node) != host.node else []),
+        f"    address: {quoted(trusted.address)}",
         "    api:",
-        f"      token_id: {_text(f'{USER}!{trusted.token}')}",
-        f"      token: !secret {{ file: {_text(str(trusted.token_file))} }}",
-        f"      fingerprint: {_text(trusted.certificate)}",
+        f"      token_id: {quoted(f'{USER}!{trusted.token}')}",
+        f"      token: !secret {{ file: {quoted(str(trusted.token_file))} }}",
+        f"      fingerprint: {quoted(trusted.certificate)}",
         f"    ssh: {{ {', '.join(login)} }}",
         "    storage:",
-        *(f"      {use}: {_text(storage)}" for use, storage in uses.items() if storage),
-        f"    bridge: {_text(bridge)}{others}",
+        *(f"      {use}: {quoted(storage)}" for use, storage in uses.items() if storage),
+        f"    bridge: {quoted(bridge)}{others}",
     ]
     cards = [each for each in cards_of(host.node, host.functions, {}, {}, {}) if _passable(host, each)]
     lines += ["    cards:"] if cards else []
     for number, card in enumerate(cards, 1):
-        lines += [f"      # {_remark(card)}"]
+        lines += [f"      {comment(_remark(card))}"]
         console = ", drives_console: true" if card.console else ""
-        lines += [f"      gpu{number}: {{ address: {_text(card.slot)}, id: {_text(card.ids[0])}{console} }}"]
+        address, ids = quoted(card.slot), quoted(card.ids[0])
+        lines += [f"      gpu{number}: {{ address: {address}, id: {ids}{console} }}"]
     return lines
 
 
@@ -180,8 +181,8 @@ def _network(host: ProxmoxHost, address: str) -> str:
     gateway = ""
     with suppress(ValueError):
         if ipaddress.ip_address(host.gateway) in network:
-            gateway = f", gateway: {_text(host.gateway)}"
-    return f"network: {{ cidr: {_text(str(network))}{gateway} }}"
+            gateway = f", gateway: {quoted(host.gateway)}"
+    return f"network: {{ cidr: {quoted(str(network))}{gateway} }}"
 
 
 def _passable(host: ProxmoxHost, card: HostCard) -> bool:
@@ -192,8 +193,3 @@ def _remark(card: HostCard) -> str:
     groups = f"IOMMU group {', '.join(card.groups)}" if card.groups else "no IOMMU group (is the IOMMU on?)"
     shared = f", shared with {', '.join(card.shares)}" if card.shares else ""
     return f"{groups}{shared}; driver {' '.join(dict.fromkeys(card.drivers))}"
-
-
-def _text(value: str) -> str:
-    """Return a value as quoted YAML text."""
-    return json.dumps(value)

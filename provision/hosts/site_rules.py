@@ -14,29 +14,45 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import SharedStorage
 from provision.inventory.models.node import Node
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 
 _FIELDS = 4
+ALL = 16
+"""So many nodes try each other all; more would cost a plan too much."""
+_NO_ROUTE, _NO_ANSWER = "has no route to", "gets no answer from"
 
 
 def peers(inventory: Inventory) -> Mapping[str, tuple[Node, ...]]:
-    """Return whom each node with rails must reach: its neighbours in a ring, which are tried both ways."""
-    nodes = [node for node in inventory.nodes.values() if node.rails and node.manage]
-    if len(nodes) < 2:  # noqa: PLR2004 - a pair
-        return {}
-    ring: dict[str, tuple[Node, ...]] = {}
-    for index, node in enumerate(nodes):
-        others = (nodes[index - 1], nodes[(index + 1) % len(nodes)])
-        ring[node.name] = tuple({other.name: other for other in others}.values())
-    return ring
+    """Return whom each node of the cluster and each one with rails must reach; every pair is tried both ways.
+
+    Of many nodes each tries those at distances 1, 2, 4, 8 and so on: 18 of 1,000, which finds whom nobody
+    reaches, and networks that are cut in two.
+    """
+    has_k3s = inventory.k3s is not None
+    nodes = [
+        node for node in inventory.nodes.values() if node.manage and (node.rails or (has_k3s and node.k3s))
+    ]
+    count = len(nodes)
+    steps = range(1, count) if count <= ALL else [1 << power for power in range((count // 2).bit_length())]
+    return {
+        node.name: tuple(
+            {
+                other.name: other
+                for step in steps
+                for other in (nodes[(index + step) % count], nodes[index - step])
+            }.values()
+        )
+        for index, node in enumerate(nodes)
+        if count > 1
+    }
 
 
 def peers_query(others: tuple[Node, ...]) -> Shell:
-    """Return the query for routes to some nodes, and whether they answer."""
+    """Return the query for routes to some nodes, and whether they answer; all are tried at once."""
     addresses = " ".join(quote(str(node.address)) for node in others)
     return Shell(
-        f'for p in {addresses}; do ip -4 route get "$p" >/dev/null 2>&1; r=$?;'
-        ' ping -n -q -c 2 -i 0.2 -W 2 "$p" >/dev/null 2>&1; echo "peer $p $r $?"; done'
+        f'{{ for p in {addresses}; do ( ip -4 route get "$p" >/dev/null 2>&1; r=$?;'
+        ' ping -n -q -c 2 -i 0.2 -W 2 "$p" >/dev/null 2>&1; echo "peer $p $r $?" ) & done; wait; } | sort'
     )
 
 
@@ -46,35 +62,44 @@ def space_query(storage: SharedStorage) -> Shell:
 
 
 def unreachable(evidence: Evidence) -> list[Finding]:
-    """Refuse nodes with rails that do not reach each other.
+    """Refuse nodes that have no route to each other; without an answer, those with rails.
 
     A node without ip(8) or ping(8) is not judged, and a peer that does not answer us either is no fault of
-    the way between them: one dead machine keeps no other from its steps.
+    the way between them: one dead machine keeps no other from its steps. Between nodes without rails a
+    firewall may drop pings and nothing else, so that a missing answer is a warning.
     """
     return list(_unreachable(evidence))
 
 
 def _unreachable(evidence: Evidence) -> Iterator[Diagnostic]:
+    nodes = evidence.inventory.nodes
     for name, others in peers(evidence.inventory).items():
         result = HostFacts(evidence.snapshot(names.ssh(name))).answer_as(peers_query(others), ShellResult)
         if isinstance(result, Unknown):
             continue
         by_address = {str(node.address): node.name for node in others}
+        problems: dict[str, list[str]] = {}
         for row in map(str.split, result.stdout.decode("utf-8", "replace").splitlines()):
             if len(row) != _FIELDS or row[1] not in by_address:
                 continue
             if isinstance(evidence.snapshot(names.ssh(by_address[row[1]])), Unknown):
                 continue
-            problem = {"2": "has no route to"}.get(row[2]) or {"1": "gets no answer from"}.get(row[3])
-            if problem is not None:
-                yield Diagnostic(
-                    "PEER_UNREACHABLE",
-                    f"{name} {problem} {by_address[row[1]]} at {row[1]}",
-                    name,
-                    source=evidence.inventory.source(("nodes", name)),
-                    untouched="Nothing was changed.",
-                    remedy=f"look at routes and firewalls on {name}: ip route get {row[1]}; ping {row[1]}",
-                )
+            if problem := {"2": _NO_ROUTE}.get(row[2]) or {"1": _NO_ANSWER}.get(row[3]):
+                problems.setdefault(problem, []).append(row[1])
+        for problem, addresses in problems.items():
+            first = addresses[0]
+            has_rails = any(nodes[by_address[address]].rails for address in addresses) and nodes[name].rails
+            more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+            yield Diagnostic(
+                "PEER_UNREACHABLE",
+                f"{name} {problem} {by_address[first]} at {first}{more}",
+                name,
+                severity=Severity.ERROR if problem == _NO_ROUTE or has_rails else Severity.WARNING,
+                evidence=tuple(f"{by_address[address]}: {address}" for address in addresses) if more else (),
+                source=evidence.inventory.source(("nodes", name)),
+                untouched="Nothing was changed.",
+                remedy=f"look at routes and firewalls on {name}: ip route get {first}; ping {first}",
+            )
 
 
 def low_space(evidence: Evidence) -> list[Finding]:
@@ -104,12 +129,12 @@ def low_space(evidence: Evidence) -> list[Finding]:
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return what these rules ask, by system."""
-    ring = peers(inventory)
+    paths = peers(inventory)
     spaces = tuple(space_query(storage) for storage in inventory.storage.values() if storage.free is not None)
     asked: dict[str, tuple[Any, ...]] = {}
     for name, node in inventory.nodes.items():
         if node.manage:
-            others = (peers_query(ring[name]),) if name in ring else ()
+            others = (peers_query(paths[name]),) if name in paths else ()
             asked[names.ssh(name)] = (*others, *spaces)
     return asked
 
@@ -117,7 +142,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
 RULES = (
     Rule(
         ("PEER_UNREACHABLE",),
-        "a node with rails has no route to its neighbour, or gets no answer from it",
+        "a node of the cluster, or one with rails, has no route to another one, or gets no answer from it"
+        " (a warning without rails)",
         "look at routes and firewalls: `ip route get ADDRESS`, `ping ADDRESS`",
         unreachable,
     ),

@@ -267,7 +267,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
         r"for g in /sys/class/infiniband/([^/]+)/ports/([0-9]+)/gids/\*; do .*",
         lambda state, device, port: (0, gid_table(state.rdma, device, port)),
     ),
-    (r"for p in ([^;]*); do ip -4 route get .*", _peers),
+    (r"\{ for p in ([^;]*); do \( ip -4 route get .*", _peers),
     (r"CNI_COMMAND=VERSION (\S+) </dev/null", _cni_version),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),

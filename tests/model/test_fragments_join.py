@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.api.domains import load_inventory
+from provision.hosts.queries.shell import ShellResult
+from provision.hosts.site_rules import peers, peers_query
 from provision.k3s.join_network import (
     PROBES,
     JoinNetwork,
@@ -18,13 +21,31 @@ from provision.k3s.join_network import (
     ProveServer,
     ResolverFile,
 )
-from tests.model.shells import SHELLS, run
+from tests.model.shells import SHELLS, answers, run
 
 
 def word(shell: str, call: str) -> str:
     frame = run(shell, f"{PROBES}{call}")
     assert frame.rc == 0, frame.stderr
     return frame.stdout.decode().strip()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_all_peers_are_tried_and_answer_in_one_order(shell: str, tmp_path: Path) -> None:
+    for name, text in {
+        "ip": 'case "$*" in *10.0.0.3) exit 2;; esac',
+        "ping": 'case "$*" in *10.0.0.2) sleep 0.3; exit 1;; esac',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    rows = "".join(
+        f"  n{n}: {{ address: 10.0.0.{n}, rails: {{ r: {{ device: e }} }} }}\n" for n in range(1, 5)
+    )
+    (tmp_path / "site.yaml").write_text(f"version: 1\nname: site\naccess: {{ user: root }}\nnodes:\n{rows}")
+    query = peers_query(peers(load_inventory(tmp_path / "site.yaml", environ={}))["n1"])
+    answer = answers(shell, [query], path=tmp_path)[query]
+    assert isinstance(answer, ShellResult), answer
+    assert answer.stdout.decode() == "peer 10.0.0.2 0 1\npeer 10.0.0.3 2 0\npeer 10.0.0.4 0 0\n"
 
 
 @contextmanager

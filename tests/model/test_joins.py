@@ -89,7 +89,7 @@ def test_neighbours_with_rails_must_reach_each_other_both_ways(
     (problem,) = refused.value.diagnostics
     assert (problem.code, problem.summary) == ("PEER_UNREACHABLE", f"{of} {words} {to} at {address}")
     assert paths.BINARY not in site.hosts["s1/ssh"].state.files
-    # A machine without ping(8) is not judged, and one without rails is asked nothing.
+    # A machine without ping(8) is not judged, and one without rails and k3s is asked nothing.
     state.unreached = {address: "program", "198.51.100.12": "route"}
     assert "PEER_UNREACHABLE" not in [warning.code for warning in site.plan().warnings]
 

@@ -12,7 +12,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import ShellResult
 from provision.hosts.site_rules import low_space, peers, peers_query, space_query, unreachable
 from provision.inventory import Inventory
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 
 SITE = """
 version: 1
@@ -37,9 +37,57 @@ def summaries(findings: object) -> list[str]:
     return [finding.summary for finding in findings if isinstance(finding, Diagnostic)]
 
 
-def test_every_pair_of_neighbours_is_tried_both_ways(tmp_path: Path) -> None:
-    ring = {name: {node.name for node in others} for name, others in peers(inventory_of(tmp_path)).items()}
-    assert ring == {"a": {"b", "c"}, "b": {"a", "c"}, "c": {"a", "b"}}
+def cluster_of(folder: Path, count: int) -> Inventory:
+    nodes = (f"  n{n}: {{ address: 10.0.{n // 200}.{n % 200 + 1}, k3s: agent }}\n" for n in range(1, count))
+    (folder / "cluster.yaml").write_text(
+        "version: 1\nname: site\naccess: { user: root }\nk3s: { version: v1.35.7+k3s1 }\nnodes:\n"
+        "  n0: { address: 10.0.0.1, k3s: server }\n" + "".join(nodes)
+    )
+    return load(folder / "cluster.yaml", environ={})
+
+
+def named(inventory: Inventory) -> dict[str, set[str]]:
+    return {name: {node.name for node in others} for name, others in peers(inventory).items()}
+
+
+def test_every_pair_of_nodes_with_rails_is_tried_both_ways(tmp_path: Path) -> None:
+    assert named(inventory_of(tmp_path)) == {"a": {"b", "c"}, "b": {"a", "c"}, "c": {"a", "b"}}
+
+
+def test_every_pair_of_a_small_cluster_is_tried_both_ways(tmp_path: Path) -> None:
+    paths = named(cluster_of(tmp_path, 16))
+    assert paths == {name: set(paths) - {name} for name in paths}
+    assert len(paths) == 16
+    assert named(cluster_of(tmp_path, 1)) == {}
+
+
+def test_of_many_nodes_each_tries_a_few_and_all_hang_together(tmp_path: Path) -> None:
+    paths = named(cluster_of(tmp_path, 1000))
+    assert max(map(len, paths.values())) == 18
+    assert all(name in paths[other] for name, others in paths.items() for other in others), "both ways"
+    reached, border = {"n0"}, {"n0"}
+    while border := {other for name in border for other in paths[name]} - reached:
+        reached |= border
+    assert reached == set(paths)
+
+
+@pytest.mark.parametrize(
+    ("rows", "severity"),
+    [("peer 10.0.0.1 0 1\npeer 10.0.0.3 0 1\n", Severity.WARNING), ("peer 10.0.0.1 2 1\n", Severity.ERROR)],
+)
+def test_a_dropped_ping_of_a_node_without_rails_is_a_warning(
+    tmp_path: Path, rows: str, severity: Severity
+) -> None:
+    inventory = cluster_of(tmp_path, 3)
+    answers = {peers_query(peers(inventory)["n1"]): ShellResult(0, rows.encode(), b"")}
+    others = {f"{name}/ssh": Snapshot(f"{name}/ssh") for name in ("n0", "n2")}
+    snapshots = {"n1/ssh": Snapshot("n1/ssh", answers=answers), **others}
+    (finding,) = unreachable(Evidence(inventory, snapshots, ()))
+    assert isinstance(finding, Diagnostic)
+    assert finding.severity is severity
+    if severity is Severity.WARNING:
+        assert finding.summary == "n1 gets no answer from n0 at 10.0.0.1 and 1 more"
+        assert finding.evidence == ("n0: 10.0.0.1", "n2: 10.0.0.3")
 
 
 @pytest.mark.parametrize(

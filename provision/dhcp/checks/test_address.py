@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from testinfra.host import Host
 
-from provision.contracts.check import NotDeclared, Site
+from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.dhcp.dnsmasq_paths import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts.names import ROUTER
 from provision.inventory.models.site import Dhcp
@@ -89,6 +89,7 @@ def _reserved_for(site: Site, machine: str) -> tuple[str, str]:
 
     Raises:
         NotDeclared: nothing is reserved for it.
+        Trivial: a container of the lab has no bridge.
     """
     hypervisor = site.inventory.hypervisors.get(machine)
     if hypervisor is None:
@@ -98,8 +99,12 @@ def _reserved_for(site: Site, machine: str) -> tuple[str, str]:
         return str(node.address), _mac(site.host(f"{machine}/ssh"), str(node.address))
     if not hypervisor.reserve_address:
         raise NotDeclared("its address is not reserved")
-    address = str(hypervisor.address)
-    return address, (hypervisor.mac or _mac(site.host(f"{machine}/ssh"), address)).lower()
+    address, host = str(hypervisor.address), site.host(f"{machine}/ssh")
+    if hypervisor.mac:
+        return address, hypervisor.mac.lower()
+    if host.run("test -e %s", f"/sys/class/net/{hypervisor.bridge}/address").rc:
+        raise Trivial(f"it has no bridge {hypervisor.bridge}, by whose MAC its address would be reserved")
+    return address, _mac(host, address)
 
 
 def _kea(host: Host, router: Dhcp, kind: str) -> list[set[str]]:

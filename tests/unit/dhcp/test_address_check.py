@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from provision.contracts.check import NotDeclared
+from provision.contracts.check import NotDeclared, Trivial
 from provision.dhcp.checks import test_address as checks
 
 MAC, OTHER, ADDRESS = "bc:24:11:00:00:01", "bc:24:11:00:00:02", "192.168.1.20"
@@ -45,6 +45,10 @@ class FakeHost:
     def check_output(self, command: str, *words: object) -> str:
         del words
         return next(text for start, text in self.outputs.items() if command.startswith(start))
+
+    def run(self, command: str, *words: object) -> SimpleNamespace:
+        del words
+        return SimpleNamespace(rc=0 if any(command.startswith(start) for start in self.outputs) else 1)
 
 
 def site_of(backend: str, router: FakeHost) -> Any:
@@ -103,12 +107,23 @@ def test_a_hypervisor_s_reservation_has_the_mac_that_is_declared_or_asked(
     declared: str | None, answered: str, is_right: bool
 ) -> None:
     site = site_of("kea", FakeHost({"python3": RESERVED}))
-    site.inventory.hypervisors["vm"] = SimpleNamespace(address=ADDRESS, reserve_address=True, mac=declared)
+    site.inventory.hypervisors["vm"] = SimpleNamespace(
+        address=ADDRESS, reserve_address=True, mac=declared, bridge="vmbr0"
+    )
+    site.host("vm/ssh").outputs["test -e"] = ""
     site.host("vm/ssh").outputs["ip -o link"] = answered
     if is_right:
         checks.test_address_is_reserved(site, "vm", site.inventory.dhcp)
         return
     with pytest.raises(AssertionError, match="reserved for another"):
+        checks.test_address_is_reserved(site, "vm", site.inventory.dhcp)
+
+
+def test_a_container_without_the_bridge_has_no_reservation_to_prove() -> None:
+    site = site_of("kea", FakeHost({"python3": LEASED}))
+    hypervisor = SimpleNamespace(address=ADDRESS, reserve_address=True, mac=None, bridge="vmbr0")
+    site.inventory.hypervisors["vm"] = hypervisor
+    with pytest.raises(Trivial, match="no bridge vmbr0"):
         checks.test_address_is_reserved(site, "vm", site.inventory.dhcp)
 
 

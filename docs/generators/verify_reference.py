@@ -41,7 +41,8 @@ same checks.
   What others hold is *not run*. `--no-pods` or `verify.pods: false` leaves all of them out. Their images are
   named in `verify.images`, with digest; a check without its image is *not run*. Write
   `IMAGE:TAG@sha256:<64 hex digits>` as it is here, and `provision pin` finds the digest and keeps it in the
-  lock file; `validate` names images whose digest is not known. The journal has each request
+  lock file; `validate` names images whose digest is not known, and what is *not run* because no image
+  is named. [Images](playbooks/fabric-check.md#images) says what each needs. The journal has each request
   that makes or removes something.
 
 To see that a check can fail, break something in a [lab](lab.md). This damages one thing that the check looks

@@ -43,7 +43,7 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
     """
     declared = read(inventory, state(context).redactor)
     from provision.api.support import unsupported, untested  # noqa: PLC0415 - keep --help fast
-    from provision.inventory.check_images import unknown_digests  # noqa: PLC0415 - keep --help fast
+    from provision.inventory.check_images import unknown_digests, unnamed_images  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
@@ -52,7 +52,7 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
     features = (
         replace(feature.problem(declared), severity=Severity.NOTE) for feature in unsupported(declared)
     )
-    notes = [*untested(declared), *features, *unknown_digests(declared)]
+    notes = [*untested(declared), *features, *unknown_digests(declared), *unnamed_images(declared)]
     if notes:
         print_diagnostics(err(), notes)
     return 0

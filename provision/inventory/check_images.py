@@ -55,3 +55,36 @@ def unknown_digests(inventory: Inventory) -> list[Diagnostic]:
         for purpose, reference in unpinned(inventory)
         if check_image(inventory, purpose) is None
     ]
+
+
+def unnamed_images(inventory: Inventory) -> list[Diagnostic]:
+    """Return a note for each image that is not named, with what therefore is not proven by pods."""
+    return [
+        Diagnostic(
+            "CHECK_IMAGE_MISSING",
+            f"verify.images.{purpose} is not named: checks of {what} are not run",
+            severity=Severity.NOTE,
+            source=inventory.source(("verify",)),
+            remedy=f"write `verify.images.{purpose}: IMAGE:TAG@sha256:<64 hex digits>`, then `provision pin`",
+        )
+        for purpose, what in _needed(inventory)
+        if getattr(inventory.verify.images, purpose) is None
+    ]
+
+
+def _needed(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    """Yield the images that checks of the declared things need, and what these prove."""
+    own = inventory.k3s is not None and any(node.k3s for node in inventory.nodes.values())
+    if not inventory.verify.pods or not (own or inventory.cluster.kubeconfig is not None):
+        return
+    gpu, rdma, sharing, expect = inventory.gpu, inventory.rdma, inventory.sharing, inventory.expect
+    yield "network", "the network of pods between nodes"
+    if (gpu is not None and gpu.operator is not None) or (sharing is not None and sharing.mode == "hami"):
+        yield "cuda", "CUDA in pods, on each card and each share"
+    if inventory.verify.dcgm is not None:
+        yield "dcgm", "DCGM's diagnostics"
+    if rdma is not None and rdma.operator is not None and rdma.networks:
+        yield "rdma", "rping, bandwidth and counters between pods"
+        yield "nixl", "the transport that UCX and NIXL choose between pods"
+    if expect.nccl is not None:
+        yield "nccl", "the all-reduce of NCCL"

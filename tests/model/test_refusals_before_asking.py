@@ -142,6 +142,15 @@ def test_a_guests_template_is_missed_before_the_hypervisor_is_touched(makes: Mak
     assert site.apis["pve/api"].dump()["vms"] == {}
 
 
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_dynamo_is_refused_before_anything_is_asked(makes: Makes, verb: str) -> None:
+    site = makes(text=TEXT + "dynamo: { version: 1.4.2 }\n")
+    before = site.dump()
+    assert problems_of(getattr(site, verb)) == [("FEATURE_UNSUPPORTED", "dynamo")]
+    assert trips(site) == 0
+    assert site.dump() == before
+
+
 def test_with_all_in_place_the_same_site_is_made(makes: Makes) -> None:
     assert makes().apply().exit_code == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -415,11 +416,15 @@ def test_each_failure_has_its_diagnosis(
     stack = brought(cluster, load(tmp_path))
     assert changes(cluster, stack) == ()
     cluster.controllers.clear()
+    healthy, logs = copy.deepcopy(cluster.store._objects), dict(cluster.api.logs)
     damage(cluster)
     found = changes(cluster, stack)
     assert words in " ".join(str(change.old) for change in found)
     assert (found[0].settles is Settles.WITHIN) is heals
     assert problem(cluster, stack) == code
+    cluster.store._objects = healthy
+    cluster.api.logs.update(logs)
+    assert changes(cluster, stack) == (), "once the cause is gone, the next apply converges"
 
 
 def test_a_crash_loop_is_not_waited_for_and_ends_with_its_cause(

@@ -6,19 +6,40 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
+from provision.connections.deadline import within
+from provision.connections.http_text import can_be_sent
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Transient
 
+if TYPE_CHECKING:
+    import requests
+
 CHUNK = 1024 * 1024
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
+HEAD_SECONDS = 120.0
+"""How long a server may take until its answer begins, with all headers."""
+CHUNK_SECONDS = 300.0
+"""How long one chunk may take: a server that sends less than 3.5 KiB a second is given up."""
+DOCUMENT_SECONDS = 600.0
+"""How long a document may take that is kept in memory."""
+LARGEST = 128 * 1024**3
+"""Bytes of a file that is downloaded to a disk or only digested."""
+LARGEST_IN_MEMORY = 4 * 1024**3
+"""Bytes of a file that a plan reads whole: programs, charts, packages."""
+LEAST_FREE = 64 * 1024**2
+"""Bytes that a download leaves free on its disk."""
 REDIRECTS = 10
 LONGEST_NUMBER = 20
 """Digits of a number of 64 bits; Python refuses to read some thousands of them."""
@@ -47,7 +68,7 @@ def digest_of(
         Transient: `DOWNLOAD_FAILED`: not reached, not complete, or a server error.
         Interrupted: the run must leave.
     """
-    pieces = _Pieces(cancel, progress, keep)
+    pieces = _Pieces(url, cancel, progress, keep)
     _request(url, pieces, {}, {}, (OK,))
     return pieces.digest.hexdigest(), pieces.read
 
@@ -86,13 +107,14 @@ def answer_of(
         Permanent, Transient, Interrupted: as `document`.
     """
     content = bytearray()
+    deadline = time.monotonic() + DOCUMENT_SECONDS
 
     def keep(chunk: bytes) -> None:
         content.extend(chunk)
-        if len(content) > limit:
-            raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it has more than {limit} bytes"))
+        if time.monotonic() > deadline:
+            raise Transient(_failed(url, f"it took longer than {DOCUMENT_SECONDS:g} s"))
 
-    pieces = _Pieces(cancel, lambda _read, _all: None, keep)
+    pieces = _Pieces(url, cancel, lambda _read, _all: None, keep, limit)
     status, sent = _request(url, pieces, headers, query or {}, accepted, form=form)
     return status, sent, bytes(content)
 
@@ -112,21 +134,28 @@ def download_folder() -> Path:
 
 
 class _Pieces:
-    """What becomes of the pieces of one answer."""
+    """What becomes of the pieces of one answer, which has at most so many bytes."""
 
     def __init__(
         self,
+        url: str,
         cancel: Cancel,
         progress: Callable[[int, int], None],
         keep: Callable[[bytes], object],
+        most: int | None = None,
     ) -> None:
-        self._cancel, self._progress, self._keep = cancel, progress, keep
+        self._url, self._cancel, self._progress, self._keep = url, cancel, progress, keep
+        self._most = LARGEST if most is None else most
         self.digest, self.read = hashlib.sha256(), 0
 
     def take(self, chunk: bytes, size: int) -> None:
         """Take one piece of a file of a size, which is 0 if it is not known."""
         if self._cancel.draining:
             raise Interrupted
+        if max(size, self.read + len(chunk)) > self._most:
+            raise Permanent(
+                Diagnostic("DOWNLOAD_REFUSED", f"{self._url}: it has more than {self._most} bytes")
+            )
         self.digest.update(chunk)
         self._keep(chunk)
         self.read += len(chunk)
@@ -156,7 +185,7 @@ def continued(
     Raises:
         Permanent, Transient, Interrupted: as `digest_of`.
     """
-    pieces = _Pieces(cancel, progress, keep)
+    pieces = _Pieces(url, cancel, progress, keep)
     accepted = (OK, PARTIAL, UNSATISFIABLE) if begun else (OK,)
     _request(url, pieces, headers, {}, accepted, begun, restart)
 
@@ -173,6 +202,7 @@ def _request(
 ) -> tuple[int, Mapping[str, str]]:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
+    _require_sendable(url, headers)
     with requests.Session() as session:
         location = url
         for _ in range(REDIRECTS):
@@ -180,7 +210,8 @@ def _request(
                 _check_scheme(location, url)
                 own = headers if urlsplit(location).netloc == urlsplit(url).netloc else {}
                 posted = dict(form) if form and location == url else None
-                answer = session.request(
+                send = partial(
+                    session.request,
                     "POST" if posted else "GET",
                     location,
                     data=posted,
@@ -191,7 +222,7 @@ def _request(
                     headers={"Accept-Encoding": "identity", **_range(begun), **own},
                     auth=_credentials(location),
                 )
-                with answer:
+                with _closed(within(HEAD_SECONDS, send)) as answer:
                     if answer.status_code in REDIRECTED and "location" in answer.headers:
                         location = urljoin(location, answer.headers["location"])
                         continue
@@ -202,15 +233,41 @@ def _request(
                     if answer.status_code != UNSATISFIABLE:  # nothing is left to be read
                         _read(answer, pieces)
                     return answer.status_code, {key.lower(): text for key, text in answer.headers.items()}
+            except TimeoutError as error:
+                raise Transient(_failed(url, str(error))) from None
             except requests.exceptions.SSLError as error:
                 summary = f"{url}: invalid certificate: {_cause(error)}"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
             except requests.exceptions.RequestException as error:
-                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_plain(_cause(error))}")) from None
+                raise Transient(_failed(url, _plain(_cause(error)))) from None
             except ValueError:  # of urllib and urllib3: an address or a header that is none
                 summary = f"{url}: it leads to {location!r:.200}, which is not an address"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
+
+
+@contextmanager
+def _closed(answer: requests.Response) -> Iterator[requests.Response]:
+    """Close an answer in the end; one that another thread still reads, after a deadline, is left to it."""
+    try:
+        yield answer
+    except TimeoutError:
+        raise
+    except BaseException:
+        answer.close()
+        raise
+    answer.close()
+
+
+def _require_sendable(url: str, headers: Mapping[str, str]) -> None:
+    if not all(map(can_be_sent, headers.values())):
+        summary = f"{plain_url(url)}: its credentials have characters that cannot be sent"
+        remedy = "Check the secret that the login of this server names: it is one line."
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary, remedy=remedy))
+
+
+def _failed(url: str, why: str) -> Diagnostic:
+    return Diagnostic("DOWNLOAD_FAILED", f"{url}: {why}")
 
 
 def _credentials(url: str) -> Any:
@@ -235,7 +292,13 @@ def stored(url: str, sha256: str) -> bytes:
     Raises:
         Permanent, Transient: as `digest_of`; DOWNLOAD_WRONG where the file is another one, which is not kept.
     """
-    return kept(url, sha256, lambda keep: digest_of(url, Cancel(), keep=keep)[0])
+
+    def fetch(keep: Callable[[bytes], object]) -> str:
+        pieces = _Pieces(url, Cancel(), lambda _read, _all: None, keep, LARGEST_IN_MEMORY)
+        _request(url, pieces, {}, {}, (OK,))
+        return pieces.digest.hexdigest()
+
+    return kept(url, sha256, fetch)
 
 
 def kept(url: str, sha256: str, fetch: Callable[[Callable[[bytes], object]], str]) -> bytes:
@@ -261,13 +324,34 @@ def kept(url: str, sha256: str, fetch: Callable[[Callable[[bytes], object]], str
         part = folder / f"{sha256}.part"
         try:
             with part.open("wb") as target:
-                digest = fetch(target.write)
+                digest = fetch(leaving_room(url, folder, target.write))
             if digest != sha256:
                 raise not_pinned(url, sha256, digest)
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
         return file.read_bytes()
+
+
+def leaving_room(url: str, folder: Path, keep: Callable[[bytes], object]) -> Callable[[bytes], None]:
+    """Return what keeps pieces on a disk until it is nearly full: servers need not say how much comes.
+
+    Args:
+        url: where they come from, for messages.
+        folder: on that disk.
+        keep: called with each piece.
+    """
+
+    def checked(chunk: bytes) -> None:
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_FREE + len(chunk):
+            summary = f"{plain_url(url)}: the disk of {folder} has only {free // 1024**2} MiB left"
+            raise Permanent(
+                Diagnostic("DOWNLOAD_NO_SPACE", summary, remedy="free space there, then run it again")
+            )
+        keep(chunk)
+
+    return checked
 
 
 def not_pinned(url: str, sha256: str, digest: str) -> Permanent:
@@ -295,7 +379,18 @@ def _read(answer: object, pieces: _Pieces) -> None:
     assert isinstance(answer, requests.Response)  # noqa: S101 - narrows the type
     declared = answer.headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() and len(declared) < LONGEST_NUMBER else 0
-    for chunk in answer.iter_content(CHUNK):
+    chunks = iter(answer.iter_content(CHUNK))
+
+    def gather() -> bytes:
+        """Return about a chunk, or what came in a second: a server may send single bytes."""
+        gathered, until = bytearray(), time.monotonic() + 1.0
+        for chunk in chunks:
+            gathered += chunk
+            if len(gathered) >= CHUNK or time.monotonic() > until:
+                break
+        return bytes(gathered)
+
+    while chunk := within(CHUNK_SECONDS, gather):
         pieces.take(chunk, size)
     if size and pieces.read != size:
         raise requests.exceptions.ConnectionError(f"the connection broke after {pieces.read} of {size} bytes")

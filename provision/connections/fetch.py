@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from provision.connections.download import CHUNK, continued, not_pinned
+from provision.connections.download import CHUNK, continued, leaving_room, not_pinned
 from provision.values.cancel import Cancel
 
 PART = ".part"
@@ -40,7 +40,8 @@ def fetch_file(
     go to the host of the URL alone. Where the size is known, no more bytes than these are taken.
 
     Raises:
-        Permanent: DOWNLOAD_WRONG: it is another file, of which nothing is kept; or see `digest_of`.
+        Permanent: DOWNLOAD_WRONG: it is another file, of which nothing is kept; DOWNLOAD_NO_SPACE: the disk
+            is full, and what arrived stays; or see `digest_of`.
         Transient: it is not reached, or not complete.
         Interrupted: the run must leave.
     """
@@ -55,13 +56,14 @@ def fetch_file(
             while chunk := beginning.read(CHUNK):
                 digest.update(chunk)
     with part.open("ab") as stream:
+        write = leaving_room(url, target.parent, stream.write)
 
         def keep(chunk: bytes) -> None:
             if size is not None and stream.tell() + len(chunk) > size:
                 part.unlink()
                 raise not_pinned(url, sha256, f"more than {size} bytes")
+            write(chunk)
             digest.update(chunk)
-            stream.write(chunk)
 
         def restart() -> None:
             nonlocal digest

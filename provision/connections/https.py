@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from provision.connections.api_problems import NOTHING_SENT, ApiProblems
 from provision.connections.contracts import ApiError, HttpsEndpoint
 from provision.connections.deadline import within
-from provision.connections.http_text import is_text, may_hold_half_pairs
+from provision.connections.http_text import can_be_sent, is_text, may_hold_half_pairs
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient
 
@@ -169,12 +169,15 @@ class PveConnection:
 
         url = urlsplit(self._endpoint.url)
         user, _, token = self._endpoint.token_id.partition("!")
+        secret = self._endpoint.token.get_secret_value()
+        if not can_be_sent(f"{user}{token}{secret}"):
+            raise Permanent(self._unsendable())
         api = ProxmoxAPI(
             url.hostname,
             port=url.port or 8006,
             user=user,
             token_name=token,
-            token_value=self._endpoint.token.get_secret_value(),
+            token_value=secret,
             verify_ssl=False,  # the fingerprint is checked instead: PVE's certificates are self-signed
             timeout=(CONNECT_TIMEOUT, self._timeout),
         )
@@ -186,6 +189,16 @@ class PveConnection:
         self._session = session
         self._api = api
         return api
+
+    def _unsendable(self) -> Diagnostic:
+        return Diagnostic(
+            code="API_AUTH_FAILED",
+            summary=f"token {self._endpoint.token_id!r} of {self._endpoint.url} has characters that cannot be"
+            " sent",
+            subject=self._subject,
+            untouched="Nothing was sent to the API.",
+            remedy="Check `api.token_id` and the secret that `api.token` names: each is one line of ASCII.",
+        )
 
     def _refusal(self, method: str, path: str, error: Any) -> Exception:
         status = int(error.status_code)

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import socket
 import ssl
 import tempfile
 import time
@@ -15,6 +17,7 @@ from urllib.parse import urlsplit
 
 from provision.connections.api_problems import NOTHING_SENT, ApiProblems
 from provision.connections.contracts import KubeEndpoint, KubeReply
+from provision.connections.deadline import within
 from provision.connections.http_text import can_be_sent, parsed_json
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Refused, Transient
@@ -88,6 +91,8 @@ class HttpsKubeConnection:
     def close(self) -> None:
         """End the connection."""
         if self._connection is not None:
+            with contextlib.suppress(OSError, AttributeError):  # closed, or never open
+                self._connection.sock.shutdown(socket.SHUT_RDWR)  # wakes who still reads after a deadline
             self._connection.close()
         self._connection = None
 
@@ -103,21 +108,24 @@ class HttpsKubeConnection:
         self, method: str, path: str, data: bytes | None, headers: dict[str, str], deadline: float
     ) -> KubeReply:
         connection = self._open()
-        connection.request(method, path, body=data, headers=headers)
-        response = connection.getresponse()
-        content = bytearray()
-        while chunk := response.read1(CHUNK):
-            content += chunk
-            if len(content) > LARGEST:
-                self.close()
-                raise self._odd(method, path, "it is larger than 64 MiB")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the answer took longer than {self._timeout:g} s")
+
+        def exchange() -> tuple[http.client.HTTPResponse, bytes]:
+            connection.request(method, path, body=data, headers=headers)
+            response = connection.getresponse()
+            content = bytearray()
+            while len(content) <= LARGEST and (chunk := response.read1(CHUNK)):
+                content += chunk
+            return response, bytes(content)
+
+        response, content = within(max(deadline - time.monotonic(), 0.0), exchange)
+        if len(content) > LARGEST:
+            self.close()
+            raise self._odd(method, path, "it is larger than 64 MiB")
         # Python before 3.11.8 leaves a response open after its last byte, and takes no further request then.
         response.close()
         self._last = time.monotonic()
         warnings = tuple(response.headers.get_all("Warning") or ())
-        text = bytes(content).decode("utf-8", "replace")
+        text = content.decode("utf-8", "replace")
         if "json" not in (response.headers.get("Content-Type") or ""):
             return KubeReply(response.status, text, warnings)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import socket
@@ -10,18 +11,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from provision.connections.contracts import KubeEndpoint, WebEndpoint
-from provision.connections.download import answer_of, digest_of
+from provision.connections import download
+from provision.connections.contracts import HttpsEndpoint, KubeEndpoint, WebEndpoint
+from provision.connections.download import answer_of, digest_of, stored
+from provision.connections.fetch import fetch_file
+from provision.connections.https import PveConnection
 from provision.connections.kube import HttpsKubeConnection
 from provision.connections.registry import Repository, write_image
 from provision.connections.registry_logins import Logins
 from provision.connections.web import HttpsWebConnection
 from provision.values.cancel import Cancel
-from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
+from provision.values.errors import Permanent, ProvisionError, Transient, UnknownOutcome
 from tests.contract.certificates import Authority
 
 Answer = Callable[[str], bytes]
@@ -188,7 +193,110 @@ def test_credentials_that_no_header_can_have_are_named_and_not_shown(
         kube.request("GET", "/")
     with pytest.raises(Permanent, match="API_AUTH_FAILED") as second:
         web.request("GET", "/", headers={"X-API-KEY": token})
-    assert token not in f"{first.value.diagnostics} {second.value.diagnostics}"
+    pve = PveConnection(HttpsEndpoint("https://127.0.0.1:1", "prov@pve!lab", SecretStr(token), "AA" * 32))
+    with pytest.raises(Permanent, match=r"API_AUTH_FAILED.* cannot be sent") as third:
+        pve.request("GET", "/version")
+    headers = {"Authorization": f"Bearer {token}"}
+    with pytest.raises(Permanent, match=r"DOWNLOAD_REFUSED.* cannot be sent") as fourth:
+        answer_of("http://127.0.0.1:1/file", Cancel(), 1, headers)
+    shown = [caught.value.diagnostics for caught in (first, second, third, fourth)]
+    assert token not in f"{shown}"
+    assert token.encode("unicode_escape").decode() not in f"{shown}"
+
+
+def dripping(whole: bytes, context: ssl.SSLContext | None, drip: bytes) -> Any:
+    """Serve what is sent at once, then the same bytes again and again, until the client goes."""
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            raw, _ = listener.accept()
+            with context.wrap_socket(raw, server_side=True) if context else raw as connection:
+                connection.recv(65536)
+                connection.sendall(whole)
+                while not stop.wait(0.02):
+                    connection.sendall(drip)
+
+    @contextmanager
+    def running() -> Iterator[int]:
+        threading.Thread(target=serve, daemon=True).start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            stop.set()
+            listener.close()
+
+    stop = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    return running()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+DRIPS = {"in headers": (HEAD, b"X"), "in the body": (HEAD + b"\r\n", b"x")}
+
+
+@pytest.mark.parametrize("place", DRIPS)
+@pytest.mark.parametrize(("method", "error"), [("GET", Transient), ("POST", UnknownOutcome)])
+def test_an_answer_of_kubernetes_that_drips_has_one_deadline(
+    tls: tuple[Authority, ssl.SSLContext], place: str, method: str, error: type[Exception]
+) -> None:
+    with dripping(DRIPS[place][0], tls[1], DRIPS[place][1]) as port:
+        endpoint = KubeEndpoint(f"https://127.0.0.1:{port}", tls[0].pem, token=SecretStr("token"))
+        # long enough for a connection to be made beside any load; the server never ends by itself
+        with closing(HttpsKubeConnection(endpoint, timeout=2.0)) as connection, pytest.raises(error):
+            connection.request(method, "/api/v1/nodes")
+
+
+@pytest.mark.parametrize("place", DRIPS)
+def test_a_download_that_drips_is_given_up(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "HEAD_SECONDS", 2.0)
+    monkeypatch.setattr(download, "CHUNK_SECONDS", 2.0)
+    with (
+        dripping(DRIPS[place][0], None, DRIPS[place][1]) as port,
+        pytest.raises(Transient, match="DOWNLOAD_FAILED"),
+    ):
+        answer_of(f"http://127.0.0.1:{port}/file", Cancel(), 1 << 20, {})
+
+
+def test_a_piece_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "CHUNK_SECONDS", 2.0)
+    with (
+        dripping(HEAD + b"Content-Length: 9999999\r\n\r\n", None, b"x") as port,
+        pytest.raises(Transient, match="no whole answer within 2 s"),
+    ):
+        digest_of(f"http://127.0.0.1:{port}/file", Cancel())
+
+
+def test_a_file_of_unknown_size_ends_at_the_stated_maximum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "LARGEST", 3 << 20)
+    monkeypatch.setattr(download, "LARGEST_IN_MEMORY", 1 << 20)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with (
+        dripping(HEAD + b"\r\n", None, b"x" * 300_000) as port,
+        pytest.raises(Permanent, match=f"more than {1 << 20} bytes"),
+    ):
+        stored(f"http://127.0.0.1:{port}/file", "a" * 64)
+    with (
+        dripping(HEAD + b"\r\n", None, b"x" * 300_000) as port,
+        pytest.raises(Permanent, match=f"more than {3 << 20} bytes"),
+    ):
+        fetch_file(f"http://127.0.0.1:{port}/file", "a" * 64, tmp_path / "image", Cancel())
+
+
+def test_a_download_leaves_room_on_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": download.LEAST_FREE + 10})
+    monkeypatch.setattr("provision.connections.download.shutil.disk_usage", lambda _folder: usage)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with serving(lambda _: http(b"x" * 11)) as port:
+        for fetch in (
+            lambda: stored(f"http://127.0.0.1:{port}/file", "a" * 64),
+            lambda: fetch_file(f"http://127.0.0.1:{port}/file", "a" * 64, tmp_path / "image", Cancel()),
+        ):
+            with pytest.raises(Permanent, match=r"DOWNLOAD_NO_SPACE.* has only 64 MiB left") as caught:
+                fetch()
+            assert caught.value.diagnostics[0].remedy
+    assert not list(tmp_path.rglob(f"{'a' * 64}*.part"))
 
 
 @pytest.mark.parametrize("body", [DEEP, b"9" * 5000, HALF_PAIR, b"\xff" * 4_000_000])

@@ -313,9 +313,7 @@ def test_a_pihole_that_would_not_serve_it_is_named(tmp_path: Path) -> None:
         assert "its DHCP server is off" in fix_of(bench, OURS).diagnostic.summary
 
 
-def test_an_app_password_that_may_change_nothing_is_a_failure_with_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_app_password_without_rights_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hint = "The current app session is not allowed to modify Pi-hole config settings"
     error = {"key": "forbidden", "message": "Unable to change configuration (read-only)", "hint": hint}
     with running(PiHoleBench, tmp_path) as bench:

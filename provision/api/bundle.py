@@ -96,6 +96,7 @@ def make_bundle(
     progress: Progress = lambda _name, _read, _all: None,
     helm: Path | None = None,
     note: Callable[[str], None] = lambda _text: None,
+    installed: Path | None = None,
 ) -> tuple[Bundled, ...]:
     """Fetch all files of an inventory that are not in the folder yet; pins what is not pinned.
 
@@ -109,6 +110,7 @@ def make_bundle(
         helm: the program that renders charts, so that their container images are known; None for that of the
             inventory, if it declares one.
         note: receives what a person should know.
+        installed: see `fetch_packages`.
 
     Raises:
         Refused: a digest has changed.
@@ -136,7 +138,8 @@ def make_bundle(
         results.extend(_archived(one, folder, former, mirrors, cancel, progress, logins) for one in archives)
         forget_parts(folder)
         results.extend(
-            _of_apt(file, folder) for file in fetch_packages(fetched, folder, cancel, note, progress)
+            _of_apt(file, folder)
+            for file in fetch_packages(fetched, folder, cancel, note, progress, installed)
         )
         rows = [one.row for one in results]
         text = json.dumps({"version": LAYOUT, "inventory": inventory.name, "files": rows}, indent=2) + "\n"

@@ -70,7 +70,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def fetch_packages(
-    inventory: Inventory, folder: Path, cancel: Cancel, note: Note, progress: Progress
+    inventory: Inventory,
+    folder: Path,
+    cancel: Cancel,
+    note: Note,
+    progress: Progress,
+    installed: Path | None = None,
 ) -> tuple[AptFile, ...]:
     """Fetch what the roles may install on the nodes of an inventory; what is there already is not fetched.
 
@@ -80,6 +85,8 @@ def fetch_packages(
         cancel: ends it early.
         note: receives what a person should know: nodes and packages that are left out.
         progress: receives how far a download is.
+        installed: folder with dpkg's file `status` of nodes, by their names: what must be upgraded there
+            comes, too.
 
     Raises:
         Permanent, Transient: an archive cannot be read, or is not signed; or it has no such driver.
@@ -104,7 +111,7 @@ def fetch_packages(
         return ()
     files: list[AptFile] = []
     for name, members in by_release.items():
-        files += _Part(inventory, RELEASES[name], members, folder, cancel, note, progress).fetch()
+        files += _Part(inventory, RELEASES[name], members, folder, cancel, note, progress, installed).fetch()
     return tuple(_united(files))
 
 
@@ -141,6 +148,7 @@ class _Part:
     cancel: Cancel
     note: Note
     progress: Progress
+    installed: Path | None
 
     def fetch(self) -> Iterator[AptFile]:
         from provision.connections.apt_root import AptRoot  # noqa: PLC0415 - slow
@@ -161,13 +169,21 @@ class _Part:
                 for requests in _requests(self.inventory, node, archive):
                     wanted.setdefault(requests, []).append(node.name)
             for requests, names in wanted.items():
-                files = apt.transaction(requests)
-                if isinstance(files, str):
-                    who = ", ".join(names[:10])
-                    self.note(f"packages {', '.join(requests)} of {who}: left out: {files}")
-                    continue
-                for file in files:
-                    yield self._package(root, file, tuple(names))
+                for status, who in ((None, names), *self._statuses(names)):
+                    files = apt.transaction(requests, status)
+                    if isinstance(files, str):
+                        words = ", ".join(who[:10])
+                        self.note(f"packages {', '.join(requests)} of {words}: left out: {files}")
+                        continue
+                    for file in files:
+                        yield self._package(root, file, tuple(who))
+
+    def _statuses(self, names: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
+        """Yield what is installed on nodes, where it is known."""
+        for name in names:
+            file = self.installed / name if self.installed is not None else None
+            if file is not None and file.is_file():
+                yield file.absolute(), [name]
 
     def _package(self, root: Path, file: PackageFile, hosts: tuple[str, ...]) -> AptFile:
         place = file.file.relative_to(root)

@@ -39,6 +39,14 @@ def bundle(
             "--helm", metavar="FILE", help="The program helm, which renders charts to find their images."
         ),
     ] = None,
+    installed: Annotated[
+        Path | None,
+        typer.Option(
+            "--installed",
+            metavar="FOLDER",
+            help="Files /var/lib/dpkg/status of nodes, by name: what must be upgraded there comes, too.",
+        ),
+    ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Fetch everything that an inventory downloads into a folder.
@@ -72,6 +80,7 @@ def bundle(
             progress=progress,
             helm=helm,
             note=lambda text: print(text, file=sys.stderr),
+            installed=installed,
         )
         for result in results:
             say(f"{result.path}: {'fetched' if result.is_new else 'already there'} {result.sha256}")

@@ -22,6 +22,8 @@ from provision.values.errors import Permanent
 SECONDS = 600
 _URI = re.compile(r"'(file:[^']+)' \S+ ([0-9]+) SHA256:([0-9a-f]{64})")
 _NOTHING = ("Etc::Main", "Etc::Parts", "Etc::SourceParts", "Etc::Preferences", "Etc::PreferencesParts")
+_MAY_MOVE = ("--allow-change-held-packages", "--allow-downgrades")
+"""As roles install a driver."""
 _NO_KEYS = ("Etc::Trusted", "Etc::TrustedParts")
 
 
@@ -89,13 +91,18 @@ class AptRoot:
         archives, packages = (self._run("apt-cache", "policy", *more)[1] for more in ((), ("--", *names)))
         return f"{archives}@packages\n{packages}"
 
-    def transaction(self, requests: Sequence[str]) -> tuple[PackageFile, ...] | str:
+    def transaction(
+        self, requests: Sequence[str], status: Path | None = None
+    ) -> tuple[PackageFile, ...] | str:
         """Return what packages need, themselves included; the words of apt where it refuses.
 
         Args:
             requests: `NAME` or `NAME=VERSION`.
+            status: what a host has installed, as dpkg's file `status`; None for nothing.
         """
-        code, output = self._run("apt-get", "-qq", "-y", "--print-uris", "install", "--", *requests)
+        installed = () if status is None else ("-o", f"Dir::State::status={status}", *_MAY_MOVE)
+        command = ("apt-get", *installed, "-qq", "-y", "--print-uris", "install", "--", *requests)
+        code, output = self._run(*command)
         if code:
             words = [line.strip() for line in output.splitlines() if "E: " in line or " Depends: " in line]
             return "; ".join(words)[:500] or "apt-get refuses, and does not say why"

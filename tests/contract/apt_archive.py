@@ -28,7 +28,9 @@ class Archive:
     home: Path
     packages: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, name: str, version: str = "1.0", depends: str = "", suite: str = "bookworm") -> Path:
+    def add(
+        self, name: str, version: str = "1.0", depends: str = "", suite: str = "bookworm", more: str = ""
+    ) -> Path:
         """Build a package and list it in a suite; `publish` comes after all of them."""
         tree = self.home / f"{name}-{version}"
         (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
@@ -36,6 +38,7 @@ class Archive:
         (tree / "usr/share/doc" / name / "what").write_text(f"{name} {version}\n")
         control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: A <a@example.org>\n"
         control += f"Depends: {depends}\n" if depends else ""
+        control += more
         (tree / "DEBIAN/control").write_text(f"{control}Description: {name}\n")
         place = f"pool/main/{name}_{version}_amd64.deb"
         file = self.folder / place

@@ -146,6 +146,20 @@ def test_a_second_run_fetches_nothing_and_keeps_index_and_packages_together(
     assert (bundle / "manifest.json").read_bytes() == before
 
 
+def test_what_a_node_has_installed_may_need_upgrades_that_come_too(site: Path, archive: Archive) -> None:
+    archive.add("lonely", "2.0")
+    archive.add("tool", "2.0", more="Breaks: lonely (<< 2.0)\n")
+    archive.publish(*SUITES)
+    status = "Package: lonely\nStatus: install ok installed\nVersion: 1.0\nArchitecture: amd64\n"
+    (site.parent / "installed").mkdir()
+    (site.parent / "installed" / "n1").write_text(f"{status}Maintainer: A <a@example.org>\nDescription: x\n")
+    bundle = site.parent / "bundle"
+    assert main(["bundle", str(site), str(bundle), "--installed", str(site.parent / "installed")]) == 0
+    debs = {Path(path).name: row["hosts"] for path, row in rows(bundle).items() if path.endswith(".deb")}
+    assert debs["lonely_2.0_amd64.deb"] == ["n1"]
+    assert debs["tool_2.0_amd64.deb"] == ["n1"]
+
+
 @pytest.mark.parametrize("damage", ["key", "index", "package"])
 def test_what_the_signed_index_does_not_name_is_refused(
     site: Path, archive: Archive, damage: str, capsys: pytest.CaptureFixture[str]

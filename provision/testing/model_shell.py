@@ -17,7 +17,7 @@ from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
 from provision.testing import model_k3s
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text, uris_text
-from provision.testing.model_boot import boot_line, boot_swap
+from provision.testing.model_boot import boot_line, boot_swap, grub_defaults
 from provision.testing.model_gpu import (
     fabric_log_text,
     kernel_log_text,
@@ -210,9 +210,11 @@ def _group(state: HostState, prefix: str) -> Answer:
     return 0, "".join(_functions(state, slot)[1] for slot in sorted(slots))
 
 
-def _drivers(state: HostState, prefix: str) -> Answer:
+def _drivers(state: HostState, prefix: str, operator: str) -> Answer:
     functions = [
-        each for each in state.functions if each.pci.address.startswith(f"{prefix}.") and not each.override
+        each
+        for each in state.functions
+        if each.pci.address.startswith(f"{prefix}.") and bool(each.override) == (operator == "&&")
     ]
     names = [name for each in functions if each.pci.cls.startswith("03") for name in each.modules]
     return 0, "".join(f"{name}\n" for name in names)
@@ -302,8 +304,9 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"for f in /sys/bus/pci/devices/\*; do read .*", _ids),
     (r'for f in /sys/bus/pci/devices/([^*]*)\.\*; do \[ -e "\$f" \] .*', _functions),
     (r"for f in /sys/bus/pci/devices/([^*]*)\.\*/iommu_group/.*", _group),
-    (r"for f in /sys/bus/pci/devices/([^*]*)\.\*; do case .*", _drivers),
+    (r"for f in /sys/bus/pci/devices/([^*]*)\.\*; do case .* (\|\||&&) modprobe .*", _drivers),
     (r"sed -n 's/.*' /etc/pve/storage.cfg", _storage_paths),
     (r"ls (\S+) 2>/dev/null \|\| true", _listing),
     (r"if \[ -s /etc/kernel/proxmox-boot-uuids \]; then.*", _boot_lines),
+    (r"if \[ -e /etc/default/grub \] && .*", lambda state: (0, grub_defaults(state))),
 )

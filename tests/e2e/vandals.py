@@ -243,7 +243,10 @@ def modprobe_blacklist(each: Any) -> Iterator[Mutation]:
 
 def kernel_arguments(each: Any) -> Iterator[Mutation]:
     """Damage the command line: of the next boot, and the running kernel's (another is mounted over it)."""
-    yield from _whole(each.file.path, "at boot", "at boot")
+    # a comment more loses no argument: no check has to mind it
+    yield from sorted(
+        _whole(each.file.path, "at boot", "at boot"), key=lambda mutation: "removed" not in mutation.name
+    )
     first = shlex.quote(each.arguments[0])
     yield _shell(
         "active",

@@ -25,6 +25,7 @@ VFIO = "vfio-pci"
 NO_DRIVER = "none"
 ARGUMENTS = ("/etc/default/grub.d/50-provision.cfg", "/etc/kernel/provision-arguments")
 """Where the next boot's arguments of ours are noted, by boot loader."""
+OUR_LIST = f"/etc/modprobe.d/provision-{names.BLACKLIST}.conf"
 NO_LOAD = r"blacklist |install \S+ (\S*/)?(false|true|:)( |$)"
 """A rule of modprobe.d by which a module is not loaded when a device asks for it."""
 BOOT_LINES = r"""if [ -s /etc/kernel/proxmox-boot-uuids ]; then
@@ -37,6 +38,16 @@ else
     if [ -e "$f" ]; then sed -n "s:^options[[:blank:]]*:$f|:p" "$f"; fi; done
 fi || true"""
 """Prints FILE|LINE of what boot loaders read; proxmox-boot-tool makes them of /etc/kernel/cmdline."""
+SOURCES = r"""if [ -e /etc/default/grub ] && ! proxmox-boot-tool status 2>/dev/null | grep -q 'with: uefi'
+then (
+  for file in /etc/default/grub /etc/default/grub.d/*.cfg; do
+    [ ! -e "$file" ] || . "$file" >/dev/null 2>&1 </dev/null
+  done
+  echo "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"
+) fi || true"""
+"""Prints the arguments of GRUB's next menu, by sourcing what grub-mkconfig(8) of Debian sources."""
+OVERRIDDEN = '[ "$(cat "$f/driver_override" 2>/dev/null)" = vfio-pci ]'
+"""Whether a function, whose folder of sysfs is $f, is given to vfio-pci by its address."""
 DISPLAYS = ("0x03", "0x12")
 """PCI classes of displays and accelerators: what the role keeps host drivers off."""
 BRIDGES = "0x06"
@@ -159,16 +170,21 @@ def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> 
         raise Trivial("no driver of this host knows the cards")
 
 
-def _candidates(host: Host, slot: str) -> set[str]:
+def _candidates(host: Host, slot: str, *, by_address: bool = False) -> set[str]:
     """Return the modules that would drive the display functions of a card, and no device of the host.
 
     A function whose driver_override says vfio-pci is driven by no other.
+
+    Args:
+        host: the hypervisor.
+        slot: address of the card.
+        by_address: only of the functions that are given to vfio-pci by their address, instead of the others.
     """
     rows = _lines(
         host,
         'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
-        '[ "$(cat "$f/driver_override" 2>/dev/null)" = vfio-pci ] || '
-        'modprobe -qR "$(cat "$f/modalias")" || true;; esac; done',
+        f'{OVERRIDDEN} {"&&" if by_address else "||"} modprobe -qR "$(cat "$f/modalias")" || true;; '
+        "esac; done",
         slot,
     )
     return {module.replace("-", "_") for module in rows} - names.SHARED_DRIVERS
@@ -204,7 +220,7 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
 
 
 def test_kernel_command_line_at_next_boot(site: Site, hypervisor: str, host: Host) -> None:
-    """The configuration that the boot loader reads has the declared arguments and the cards' blacklist."""
+    """What the boot loader reads, and what that is made from, has the declared arguments and blacklist."""
     arguments = _arguments(site, hypervisor, host)
     rows = [row.partition("|") for row in _lines(host, BOOT_LINES)]
     if not rows:
@@ -212,9 +228,13 @@ def test_kernel_command_line_at_next_boot(site: Site, hypervisor: str, host: Hos
     lines: dict[str, str] = {}
     for file, _, line in rows:  # an entry may have several lines of options; GRUB's quotes are other ones
         lines[file] = f"{lines.get(file, '')} {line}".replace("'", '"')
-    absent = {file: sorted(_words(" ".join(arguments)) - _words(line)) for file, line in lines.items()}
+    wanted = _words(" ".join(arguments))
+    absent = {file: sorted(wanted - _words(line)) for file, line in lines.items()}
     problems = [f"{file} lacks {', '.join(missing)}" for file, missing in absent.items() if missing]
     assert len(problems) < len(lines), "; ".join(problems)
+    for line in _lines(host, SOURCES)[-1:]:
+        lost = sorted(wanted - _words(line))
+        assert not lost, f"the next update of GRUB's menu loses {', '.join(lost)}"
 
 
 def test_nothing_else_of_the_group_is_touched(
@@ -318,9 +338,15 @@ def test_no_snippet_lies_there(site: Site, hypervisor: str, host: Host) -> None:
 
 
 def test_blacklist_at_next_boot(host: Host, slots: tuple[str, ...]) -> None:
-    """No kernel module that would drive a declared display function may be loaded at the next boot."""
+    """No module that would drive a declared display function may be loaded at the next boot.
+
+    Of a card that is given by its address, our file lists no module: the host's own card needs it.
+    """
     rows = _lines(host, "modprobe -c | grep -E '^(options|blacklist|install) ' || true")
     listed = {row.split()[1].replace("-", "_") for row in rows if re.match(NO_LOAD, row)}
+    ours = {row.split()[-1].replace("-", "_") for row in _lines(host, "cat %s 2>/dev/null || true", OUR_LIST)}
+    needed = {module for slot in slots for module in _candidates(host, slot, by_address=True)} & ours
+    assert not needed, f"{OUR_LIST} keeps off {', '.join(sorted(needed))}, which a card of the host needs"
     candidates = {module for slot in slots for module in _candidates(host, slot)}
     if not candidates:
         raise Trivial("no driver of this host knows the cards")

@@ -383,6 +383,12 @@ DAMAGES = (
         on(PVE, file("/etc/modprobe.d/provision-cards.conf", content=b"")),
         "pve",
     ),
+    Damage(
+        "test_kernel_command_line_at_next_boot",
+        "the next update of GRUB's menu loses",
+        on(PVE, gone("/etc/default/grub.d/50-provision.cfg")),
+        "pve",
+    ),
     # addresses
     Damage(
         "test_address_is_used",

@@ -49,7 +49,7 @@ nodes:
 """.replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
 OTHER = "  other: { profile: small, vmid: 202, address: 198.18.0.12, gpus: [two] }\n"
 GROUP = "vfio-pci holds nothing of a card's IOMMU group but what is passed to the same VM"
-PASSED = "Every declared card is passed through by a mapping, as PCI Express"
+PASSED = "Every declared card is passed through by its mapping, or as root by its address, as PCI Express"
 
 
 class Machines:

@@ -40,6 +40,7 @@ HOST_UNITS = "No unit of the hypervisor that is declared has failed; others are 
 SERVICES = "Every declared service runs and is enabled as declared"
 DRIVERS = "Every display function of a declared card is with vfio-pci or without a driver"
 ARGUMENTS = "The running kernel was booted with the declared arguments and the blacklist of the cards"
+NEXT_BOOT = "No module that would drive a declared display function may be loaded at the next boot"
 BALLOON = "Ballooning is as declared; off with a passed-through card"
 RESERVED = "The router holds exactly one reservation of the address, for the machine's own MAC"
 RUNS = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n"
@@ -174,6 +175,21 @@ def test_arguments_count_in_every_spelling_of_the_kernel(
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
     known = {"50-provision.cfg": "", "/proc/cmdline": "ro", "modprobe -qR": ""}
     assert check(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.TRIVIAL
+
+
+@pytest.mark.parametrize(
+    ("ours", "outcome"), [("blacklist bochs\n", CheckOutcome.FAILED), ("", CheckOutcome.TRIVIAL)]
+)
+def test_our_list_keeps_off_no_driver_of_a_card_given_by_its_address(
+    tmp_path: Path, ours: str, outcome: CheckOutcome
+) -> None:
+    known = {
+        "provision-cards.conf": ours,
+        "&& modprobe -qR": "bochs\n",
+        "|| modprobe -qR": "",
+        "modprobe -c": ours,
+    }
+    assert check(inventory_of(tmp_path, CARDS), Told(known), NEXT_BOOT).outcome is outcome
 
 
 # ------------------------------------------------------------ VMs

@@ -135,7 +135,7 @@ class HttpsKubeConnection:
 
     def _judged(self, method: str, path: str, reply: KubeReply) -> KubeReply:
         """Return a reply; raise for what says nothing about the request itself."""
-        if reply.status == UNAUTHORIZED:
+        if reply.status == UNAUTHORIZED and not _is_of_kubelet(reply.body):
             raise Permanent(
                 Diagnostic(
                     "KUBE_AUTH_FAILED",
@@ -260,6 +260,12 @@ def _names_budget(body: object) -> bool:
         isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget"
         for cause in (causes if isinstance(causes, list) else [])
     )
+
+
+def _is_of_kubelet(body: object) -> bool:
+    """Whether a 401 came from a node's kubelet, which the API asks for logs: our credentials are right."""
+    details = body.get("details") if isinstance(body, dict) else None
+    return isinstance(details, dict) and details.get("kind") == "pods/log"
 
 
 def _message(body: object) -> str:

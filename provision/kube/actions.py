@@ -214,6 +214,8 @@ class Actor:
             if reply is not None and reply.is_success:
                 if uid and _uid(reply) not in {"", uid}:
                     return None  # another object of the same name
+                if request.method == EVICT and _has_ended(reply):
+                    return None  # its containers have; what a finalizer waits for is no work of the node
                 finalizers = _held_by(reply)
             if self.clock() >= until:
                 return self._still_there(label, request.task, finalizers)
@@ -304,6 +306,12 @@ def not_ready(what: str, verdict: Readiness, seconds: float, subject: str) -> Di
 def _uid(reply: KubeReply) -> str:
     metadata = reply.body.get("metadata") if isinstance(reply.body, Mapping) else None
     return str(metadata.get("uid") or "") if isinstance(metadata, Mapping) else ""
+
+
+def _has_ended(reply: KubeReply) -> bool:
+    """Whether the containers of a pod have ended for good."""
+    status = reply.body.get("status") if isinstance(reply.body, Mapping) else None
+    return isinstance(status, Mapping) and status.get("phase") in {"Succeeded", "Failed"}
 
 
 def _held_by(reply: KubeReply) -> tuple[str, ...]:

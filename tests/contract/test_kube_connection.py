@@ -107,6 +107,25 @@ def test_a_wrong_token_is_a_lasting_problem_without_the_token(served: Served) ->
     assert "planted-secret" not in str(caught.value.diagnostics)
 
 
+def test_a_kubelet_that_refuses_the_api_is_no_problem_of_our_credentials(served: Served) -> None:
+    """As kube-apiserver 1.36.2 passes on that a kubelet does not know it."""
+    path = "/api/v1/namespaces/default/pods/one/log"
+    said = {
+        "kind": "Status",
+        "status": "Failure",
+        "message": "the server has asked for the client to provide credentials ( pods/log one)",
+        "reason": "Unauthorized",
+        "details": {"name": "one", "kind": "pods/log"},
+        "code": 401,
+    }
+    served.api.faults.append(lambda request: Response(401, said) if request.path == path else None)
+    try:
+        with closing(HttpsKubeConnection(served.endpoint())) as connection:
+            assert connection.request("GET", path).status == 401
+    finally:
+        served.api.faults.clear()
+
+
 def test_a_connection_that_the_server_closed_is_opened_again(served: Served) -> None:
     with closing(HttpsKubeConnection(served.endpoint())) as connection:
         connection.request("GET", "/readyz")

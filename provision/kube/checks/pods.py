@@ -29,6 +29,7 @@ IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName
 START_REASONS = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
+END_REASONS = frozenset({"StartError", "ContainerCannotRun", "OOMKilled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +252,11 @@ def _watched(
     """Look at the pods until all have ended, or hold; their logs are read once each."""
     holding = {group.name for group in groups if group.holds}
     ends: dict[str, PodEnd] = {}
+    seen: dict[str, str] = {}
     waited = 0.0
     while True:
         pods = space.pods(trial)
+        seen |= {pod["metadata"]["name"]: _group(pod) for pod in pods}
         for pod in pods:
             _fail_early(pod, waited, patience)
             name = pod["metadata"]["name"]
@@ -268,7 +271,8 @@ def _watched(
                 ends[name] = PodEnd(group, name, node, _exit_code(pod) if is_over else None, log, pod)
         if not any(_missing(group, pods, ends) for group in groups):
             return tuple(ends[name] for name in sorted(ends))
-        if not pods and not ends and waited >= PATIENCE / 2:
+        _fail_of_gone(space, trial, seen, pods, ends)
+        if not seen and waited >= PATIENCE / 2:
             _fail_without_pods(space, trial, waited)
         if waited >= seconds:
             states = [f"{pod['metadata']['name']} is {pod.get('status', {}).get('phase')}" for pod in pods]
@@ -317,6 +321,7 @@ def _fail_early(pod: Mapping[str, Any], waited: float, patience: float) -> None:
         # The kubelet refuses a pod whose resource it does not have (UnexpectedAdmissionError).
         raise AssertionError(f"{name}: {reason}: {status.get('message', '')}".rstrip(": "))
     for row in status.get("containerStatuses", []):
+        _fail_of_end(name, row.get("state", {}).get("terminated") or {})
         waiting = row.get("state", {}).get("waiting") or {}
         text = f"{name}: {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
         if waiting.get("reason") in IMAGE_REASONS:
@@ -332,6 +337,13 @@ def _fail_early(pod: Mapping[str, Any], waited: float, patience: float) -> None:
         )
 
 
+def _fail_of_end(name: str, terminated: Mapping[str, Any]) -> None:
+    """End the check where a container did not end by itself: its exit status says nothing of the script."""
+    reason = str(terminated.get("reason", ""))
+    if terminated.get("exitCode") and reason in END_REASONS:
+        raise AssertionError(f"{name}: {reason}: {terminated.get('message', '')}".rstrip(": "))
+
+
 def _warnings(space: TrialSpace, trial: str) -> list[str]:
     """Return what the kubelets say of pods that do not start: a network that fails leaves no other sign."""
     events = space.items(f"/api/v1/namespaces/{space.name}/events", {})
@@ -341,6 +353,29 @@ def _warnings(space: TrialSpace, trial: str) -> list[str]:
         if event.get("type") == "Warning"
         and str(event.get("involvedObject", {}).get("name", "")).startswith(trial)
     ]
+
+
+def _fail_of_gone(
+    space: TrialSpace,
+    trial: str,
+    seen: Mapping[str, str],
+    pods: Sequence[Mapping[str, Any]],
+    ends: Mapping[str, PodEnd],
+) -> None:
+    """End the check where pods went before their end: their Job's time was over, or somebody removed them."""
+    here = {pod["metadata"]["name"] for pod in pods}
+    failed = {end.group for end in ends.values() if end.code}
+    gone = [
+        name for name, group in sorted(seen.items()) if name not in {*here, *ends} and group not in failed
+    ]
+    if not gone:
+        return
+    jobs = space.items(space.jobs, {"labelSelector": f"{TRIAL}={trial}"})
+    rows = [row for job in jobs for row in job.get("status", {}).get("conditions", [])]
+    late = [row for row in rows if row.get("reason") == "DeadlineExceeded"]
+    if late:
+        raise AssertionError(f"{', '.join(gone)} did not end in time: {late[0].get('message')}")
+    raise NotRun(f"{', '.join(gone)} went before the end: somebody has removed or evicted what is missing")
 
 
 def _fail_without_pods(space: TrialSpace, trial: str, waited: float) -> None:

@@ -35,6 +35,7 @@ GOING = 90.0
 STALE = 2 * LONGEST
 """Seconds after which a namespace of another machine is a leftover."""
 LOG_BYTES = 262_144
+LAST_LINES = 1000
 OK, CREATED, FORBIDDEN, NOT_FOUND, CONFLICT = 200, 201, 403, 404, 409
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
@@ -115,10 +116,21 @@ class TrialSpace:
         return items_of(self.trials, f"{path}?{urlencode(query)}" if query else path)
 
     def log(self, pod: str) -> str:
-        """Return what a pod has printed, as far as that can be read."""
-        path = f"/api/v1/namespaces/{self.name}/pods/{quote(pod)}/log?limitBytes={LOG_BYTES}"
+        """Return what a pod has printed: of a long log the beginning and the last lines, where results are.
+
+        The check is unknown without it: the API asks the node's kubelet, which may not answer.
+        """
+        path = f"/api/v1/namespaces/{self.name}/pods/{quote(pod)}/log"
+        head = self._text(f"{path}?limitBytes={LOG_BYTES}")
+        if len(head.encode()) < LOG_BYTES:
+            return head
+        return joined(head, self._text(f"{path}?tailLines={LAST_LINES}&limitBytes={LOG_BYTES}"))
+
+    def _text(self, path: str) -> str:
         reply = self.trials.send(API, "GET", path)
-        return reply.text if reply.status == OK else ""
+        if reply.status != OK:
+            _unknown(f"GET {path}: {reply.status} {reply.text}")
+        return reply.text
 
     def empty(self, trial: str) -> None:
         """Remove the pods of a trial, and see that they are gone: what they held is free again."""
@@ -167,6 +179,16 @@ class TrialSpace:
                 raise AssertionError(f"{what()}: not gone after {GOING:g} s")
             self.trials.pause(PAUSE, final=True)
             waited += PAUSE
+
+
+def joined(head: str, tail: str) -> str:
+    """Return the beginning of a log, and its last lines: what is in both is there once."""
+    place = 0
+    while place < len(head):
+        if tail.startswith(head[place:]):
+            return head[:place] + tail
+        place = head.find("\n", place) + 1 or len(head)
+    return head[: head.rfind("\n") + 1] + tail
 
 
 def items_of(trials: Trials, path: str) -> list[dict[str, Any]]:

@@ -65,14 +65,15 @@ class NodeDrained(KeyedResource):
             return ()
         changes = [] if _is_cordoned(node) else [Change(Op.UPDATE, "schedulable", old=True, new=False)]
         changes += [
-            Change(Op.DELETE, f"pod {_titled(pod)}", "running", None) for pod in self._evicted(snapshot)
+            Change(Op.DELETE, f"pod {_titled(pod)}", "terminating" if pod.is_terminating else "running", None)
+            for pod in self._evicted(snapshot)
         ]
         return tuple(changes)
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Cordon it, and evict the pods one after the other."""
         pods = self._evicted(snapshot)
-        bare = [pod for pod in pods if not pod.metadata.get("ownerReferences")]
+        bare = [pod for pod in pods if not (pod.metadata.get("ownerReferences") or pod.is_terminating)]
         if bare:
             return self._refused(
                 "DRAIN_UNMANAGED_PODS",
@@ -149,11 +150,14 @@ def _is_cordoned(node: Live) -> bool:
 
 
 def _is_evicted(pod: Live) -> bool:
-    """Whether a drain removes a pod: not what a DaemonSet or the node itself runs, and not what has ended."""
+    """Whether a drain removes a pod: not what a DaemonSet or the node itself runs, and not what has ended.
+
+    One that is being deleted still works until its time is over: it is waited for as any other.
+    """
     owners = pod.metadata.get("ownerReferences") or ()
     of_daemon_set = any(isinstance(owner, Mapping) and owner.get("kind") == "DaemonSet" for owner in owners)
     has_ended = pod.at("status", "phase") in {"Succeeded", "Failed"}
-    return not (of_daemon_set or has_ended or _MIRROR in pod.annotations or pod.is_terminating)
+    return not (of_daemon_set or has_ended or _MIRROR in pod.annotations)
 
 
 def _blocks(budget: Live, pods: list[Live]) -> str:
@@ -168,7 +172,7 @@ def _blocks(budget: Live, pods: list[Live]) -> str:
 def _blocked_twice(budgets: Listing, pod: Live) -> str:
     """Return which budgets a pod has, if there are several: the API answers its eviction with HTTP 500."""
     names = [_titled(budget) for budget in budgets.objects if _covers(budget, pod)]
-    if len(names) < 2 or pod.at("status", "phase") == "Pending":  # noqa: PLR2004 - several
+    if len(names) < 2 or _is_free(pod):  # noqa: PLR2004 - several
         return ""
     return f"{_titled(pod)} has more than one PodDisruptionBudget: {', '.join(names)}"
 
@@ -200,13 +204,18 @@ def _leaves_anyway(budget: Live, pod: Live) -> bool:
 
     Source: `canIgnorePDB` and `unhealthyPodEvictionPolicy` of Kubernetes' eviction API.
     """
-    if pod.at("status", "phase") == "Pending":
+    if _is_free(pod):
         return True
     if value_at(pod.body, "conditions[Ready].status") == "True":
         return False
     healthy, desired = budget.at("status", "currentHealthy"), budget.at("status", "desiredHealthy")
     is_healthy = isinstance(healthy, int) and isinstance(desired, int) and healthy >= desired > 0
     return budget.at("spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow" or is_healthy
+
+
+def _is_free(pod: Live) -> bool:
+    """Whether the API evicts a pod without asking any budget (`canIgnorePDB`)."""
+    return pod.is_terminating or pod.at("status", "phase") == "Pending"
 
 
 def _titled(pod: Live) -> str:
@@ -216,4 +225,7 @@ def _titled(pod: Live) -> str:
 def _eviction(pod: Live) -> Request:
     namespace = str(pod.metadata.get("namespace"))
     path = object_path(POD.api, POD.plural, namespace, pod.name)
-    return Request(EVICT, path, {"namespace": namespace, "name": pod.name}, task=EVICTION_SECONDS)
+    # How long it may work on: an inference server or a database asks for minutes.
+    grace = pod.at("spec", "terminationGracePeriodSeconds")
+    seconds = EVICTION_SECONDS + (grace if isinstance(grace, int) else 0)
+    return Request(EVICT, path, {"namespace": namespace, "name": pod.name}, task=seconds)

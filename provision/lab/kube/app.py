@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -225,7 +226,7 @@ class KubeApi:
         dry_run = query.get("dryRun") == "All"
         subresource = rest[0] if rest else ""
         if subresource not in {"", "status", "finalize"}:
-            return self._subresource(kind, place, subresource)
+            return self._subresource(kind, place, subresource, query)
         if request.method == "GET":
             held = self.store.get(kind, place)
             if held is None:
@@ -247,14 +248,20 @@ class KubeApi:
             )
         return self._patch(request, kind, place, write, query)
 
-    def _subresource(self, kind: Kind, place: tuple[str, str], name: str) -> Response:
+    def _subresource(
+        self, kind: Kind, place: tuple[str, str], name: str, query: Mapping[str, str]
+    ) -> Response:
         if (kind.name, name) == ("Pod", "eviction"):
             return self._evict(kind, place)
         if (kind.name, name) != ("Pod", "log"):
             return Response(404, "404 page not found\n")
         if self.store.get(kind, place) is None:
             raise errors.not_found(kind, place[1])
-        return Response(200, self.logs.get(place, ""))
+        lines = self.logs.get(place, "").splitlines(keepends=True)
+        text = "".join(lines[-int(query.get("tailLines", len(lines))) or len(lines) :])
+        return Response(
+            200, text.encode()[: int(query.get("limitBytes", sys.maxsize))].decode(errors="replace")
+        )
 
     def _patch(
         self, request: Request, kind: Kind, place: tuple[str, str], write: Write, query: Mapping[str, str]

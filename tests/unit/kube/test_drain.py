@@ -40,9 +40,9 @@ def cluster() -> ModelCluster:
 def pod(cluster: ModelCluster, name: str, owner: str = "ReplicaSet", node: str = "n", **more: Any) -> None:
     owners = [{"kind": owner, "name": "o", "uid": "u", "apiVersion": "apps/v1"}] if owner else []
     metadata = {"name": name, "namespace": "default", "ownerReferences": owners}
-    metadata |= {key: more[key] for key in ("labels", "annotations") if key in more}
+    metadata |= {key: value for key, value in more.items() if key not in {"phase", "spec"}}
     status = {"phase": more.get("phase", "Running")}
-    spec = {"nodeName": node, "containers": []}
+    spec = {"nodeName": node, "containers": [], **more.get("spec", {})}
     cluster.store.seed(
         {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
     )
@@ -174,6 +174,35 @@ def test_a_pod_that_nobody_would_start_again_is_not_evicted(cluster: ModelCluste
     pod(cluster, "bare", owner="")
     assert problem(cluster, DRAINED) == "DRAIN_UNMANAGED_PODS"
     assert cluster.writes() == []
+
+
+def test_a_pod_that_is_being_deleted_is_waited_for(cluster: ModelCluster) -> None:
+    """It works until its time is over; the API asks no budget, and its owner no more."""
+    for name in ("a", "b"):
+        budget(cluster, 0, name, selector={"matchLabels": {"app": "goes"}})
+    going: dict[str, Any] = {"deletionTimestamp": "2026-12-01T10:00:00Z", "finalizers": ["example.org/keep"]}
+    pod(cluster, "goes", owner="", labels={"app": "goes"}, **going)
+    told = {change.path: change.old for change in changes(cluster, DRAINED)}
+    assert (told["pod default/goes"], told["pod default/web-1"]) == ("terminating", "running")
+    remedy = DRAINED.fix(ask(cluster, *DRAINED.queries()))
+    assert isinstance(remedy, ApiCall)
+    assert {str(request.data.get("name")) for request in remedy.requests[1:]} == {"goes", "web-1"}
+
+
+def test_a_pod_whose_containers_have_ended_is_out_of_the_way(cluster: ModelCluster) -> None:
+    """The kubelet of Kubernetes 1.36.2 writes `Failed` into a pod that a finalizer holds."""
+    pod(cluster, "held", finalizers=["example.org/keep"])
+    body = {"metadata": {"name": "held", "deletionTimestamp": "x"}, "status": {"phase": "Failed"}}
+    cluster.api.faults.append(answering(200, body, method="GET", path="/pods/held", times=9))
+    assert bring(cluster, DRAINED)[0].verdict is Verdict.DONE
+
+
+def test_a_pod_has_the_time_that_it_asks_for(cluster: ModelCluster) -> None:
+    pod(cluster, "slow", spec={"terminationGracePeriodSeconds": 900})
+    remedy = DRAINED.fix(ask(cluster, *DRAINED.queries()))
+    assert isinstance(remedy, ApiCall)
+    seconds = {request.data.get("name"): request.task for request in remedy.requests}
+    assert seconds["slow"] > seconds["web-1"] + 800
 
 
 def test_only_what_we_cordoned_is_uncordoned(cluster: ModelCluster) -> None:

@@ -149,6 +149,103 @@ def test_a_pod_that_cannot_run_fails_early_with_the_reason(
     assert not cluster.store.listed(cluster.store.kind("Job"))
 
 
+def terminated(reason: str, code: int, message: str = "") -> Run:
+    state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return Run(status={"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]})
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "message", "text"),
+    [
+        (
+            "StartError",
+            128,
+            'unable to start container process: exec: "/bin/sh": stat /bin/sh: no such file or directory',
+            'look-one-0: StartError: unable to start container process: exec: "/bin/sh"',
+        ),
+        ("OOMKilled", 137, "", "look-one-0: OOMKilled"),
+    ],
+)
+def test_a_container_that_did_not_end_by_itself_says_why(
+    cluster: ModelCluster, bench: Bench, reason: str, code: int, message: str, text: str
+) -> None:
+    """As the kubelet of Kubernetes 1.36.2 writes it: the log is empty then, or stops anywhere."""
+    cluster.pods.behaviours.append(lambda _pod: terminated(reason, code, message))
+    with pytest.raises(AssertionError, match=text):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+
+
+LATE = [
+    {
+        "type": "FailureTarget",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "message": "Job was active longer than specified deadline",
+    }
+]
+"""What Kubernetes 1.36.2 writes into a Job before it removes its pods."""
+
+
+@pytest.mark.parametrize(
+    ("conditions", "kind", "text"),
+    [
+        (
+            LATE,
+            AssertionError,
+            "look-one-0 did not end in time: Job was active longer than specified deadline",
+        ),
+        ([], NotRun, "look-one-0 went before the end: somebody has removed or evicted"),
+    ],
+)
+def test_pods_that_went_are_no_controller_that_made_none(
+    cluster: ModelCluster, bench: Bench, conditions: Any, kind: type[Exception], text: str
+) -> None:
+    cluster.pods.behaviours.append(lambda _pod: Run("busy", None))
+    wait = bench.pause
+
+    def pause(seconds: float, *, final: bool = False) -> None:
+        wait(seconds, final=final)
+        pods_kind, jobs = cluster.store.kind("Pod"), cluster.store.kind("Job")
+        if bench.waited == 3:
+            for pod in cluster.store.listed(pods_kind):
+                cluster.store.delete(pods_kind, (pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            for job in cluster.store.listed(jobs):
+                cluster.store.seed({**job, "status": {"conditions": conditions}})
+
+    bench.pause = pause  # type: ignore[method-assign]  # the controller of Jobs, or a person, between two looks
+    with pytest.raises(kind, match=text):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+    assert bench.waited < pods.PATIENCE / 2
+
+
+def test_the_end_of_a_long_log_is_read(cluster: ModelCluster, bench: Bench) -> None:
+    noise = "".join(f"line {number} {'x' * 50}\n" for number in range(9000))
+    cluster.pods.behaviours.append(lambda _pod: Run(f"begin 1\n{noise}result 7\n{pods.DONE}\n", None))
+    (end,) = run_pods(SITE, bench, "look", [group(holds=True)], seconds=60)
+    assert [*pods.lines_after(end.log, "begin"), *pods.lines_after(end.log, "result")] == ["1", "7"]
+    assert bench.waited == 0
+
+
+@pytest.mark.parametrize("size", [5, 12, 18, 30])
+def test_the_two_parts_of_a_log_overlap_nowhere(size: int) -> None:
+    log = "".join(f"{number}\n" for number in range(20))
+    tail = "".join(f"{number}\n" for number in range(5, 20))
+    whole = trial_space.joined(log[:size], tail).splitlines()
+    assert whole == sorted(set(whole), key=int)
+    assert whole[-15:] == tail.splitlines()
+
+
+REFUSED = 'Get "https://10.0.0.1:10250/containerLogs/x/y/z": dial tcp 10.0.0.1:10250: connection refused'
+"""As kube-apiserver 1.36.2 answers, with HTTP 500, for a node whose kubelet is not there."""
+
+
+def test_a_log_that_cannot_be_read_is_no_empty_log(cluster: ModelCluster, bench: Bench) -> None:
+    status = {"kind": "Status", "status": "Failure", "message": REFUSED, "code": 500}
+    cluster.api.faults.append(answering(500, status, method="GET", path="/log"))
+    with pytest.raises(pytest.skip.Exception, match=r"unknown: GET .* 500 .*connection refused"):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+
+
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 def test_an_image_that_cannot_be_pulled_proves_nothing(
     cluster: ModelCluster, bench: Bench, reason: str

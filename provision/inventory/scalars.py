@@ -218,6 +218,16 @@ def converted(parse: Callable[[str], T]) -> Callable[[Any], T]:
     return check
 
 
+def _refuse_ipv6(value: str) -> None:
+    """Raise ValueError for IPv6, also in a list: half of a dual stack would be lost."""
+    for part in value.split(","):
+        try:
+            ipaddress.IPv6Interface(part.strip())
+        except ValueError:
+            continue
+        raise ValueError(f"{value[:60]!r} has IPv6, which is unsupported: nodes and clusters are IPv4 only")
+
+
 @lru_cache(maxsize=4096)
 def address_of(value: str) -> ipaddress.IPv4Address:
     """Return an IPv4 address.
@@ -228,6 +238,7 @@ def address_of(value: str) -> ipaddress.IPv4Address:
     try:
         return ipaddress.IPv4Address(value)
     except ValueError:
+        _refuse_ipv6(value)
         raise ValueError(f"{value[:60]!r} is no IPv4 address") from None
 
 
@@ -245,6 +256,7 @@ def _network(value: str) -> str:
         if "host bits" in str(error):
             near = ipaddress.IPv4Network(value, strict=False)
             raise ValueError(f"{value!r} has host bits set: did you mean {near}?") from None
+        _refuse_ipv6(value)
         raise ValueError(f"{value[:60]!r} is not an IPv4 network like 192.168.100.0/24") from None
 
 
@@ -254,6 +266,7 @@ def _interface(value: str) -> str:
     except ValueError:
         interface = ""
     if not interface:
+        _refuse_ipv6(value)
         raise ValueError(f"{value[:60]!r} is not an address with a prefix like 10.224.7.143/12")
     return interface
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.view import View
 from provision.hosts import names
+from provision.hosts.queries.file import FileStatus
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.k3s import configuration, paths
+from provision.k3s.queries import Machine, MachineStatus
 from provision.k3s.settings_query import K3sSettings, Place, SettingPlaces
 from provision.values.diagnostics import Diagnostic
 
@@ -101,6 +103,73 @@ def _ours(inventory: Inventory, node: Node) -> frozenset[str]:
     return _ALWAYS_OURS.union(config, configuration.registration(node))
 
 
+NETWORKS = ("cluster-cidr", "service-cidr")
+
+
+def networks(evidence: Evidence) -> list[Finding]:
+    """Refuse other networks of pods and services than those with which a cluster was made.
+
+    Kubernetes gives each node and service its address once (k3s-io/k3s#6394): a server with other networks
+    does not start, or strands what is there.
+    """
+    inventory = evidence.inventory
+    k3s = inventory.k3s
+    findings: list[Finding] = []
+    for node in inventory.nodes.values():
+        snapshot = evidence.snapshots.get(names.ssh(node.name))
+        if node.k3s != "server" or k3s is None or snapshot is None:
+            continue
+        config, password, machine = (
+            View(snapshot).answer(query) for query in (paths.OWN_CONFIG, paths.PASSWORD, Machine())
+        )
+        if not isinstance(password, FileStatus) or not password.exists:
+            continue
+        present = _networks_of(
+            config if isinstance(config, bytes) else b"",
+            machine.flags if isinstance(machine, MachineStatus) else (),
+        )
+        declared = dict(zip(NETWORKS, (k3s.pod_cidr, k3s.service_cidr), strict=True))
+        wrong = [key for key, value in present.items() if value != declared[key]]
+        if not wrong:
+            continue
+        dual = any(":" in present[key] for key in wrong)
+        remedy = "declare the present ones: k3s.pod_cidr, k3s.service_cidr"
+        findings.append(
+            _problem(
+                inventory,
+                node,
+                "K3S_NETWORK_CHANGE",
+                "its cluster was made with IPv6, which is unsupported"
+                if dual
+                else "its cluster was made with other networks of pods or services than declared",
+                [f"{key}: {present[key]}, declared {declared[key]}" for key in wrong],
+                "use the cluster as it is: `cluster: { kubeconfig: FILE }`" if dual else remedy,
+            )
+        )
+    return findings
+
+
+def _networks_of(config: bytes, flags: Sequence[str]) -> dict[str, str]:
+    """Return the networks that a configuration names, and those of flags, which win."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    try:
+        values = yaml.safe_load(config)
+    except (yaml.YAMLError, UnicodeError):
+        values = None
+    found: dict[str, str] = {}
+    for key in NETWORKS:
+        value = values.get(key) if isinstance(values, dict) else None
+        words = value if isinstance(value, list) else [] if value is None else [value]
+        for index, flag in enumerate(flags):
+            name, equals, text = flag.partition("=")
+            if name == f"--{key}":
+                words = [text if equals else next(iter(flags[index + 1 :]), "")]
+        if words:
+            found[key] = ",".join(map(str, words)).replace(" ", "")
+    return found
+
+
 def _problem(
     inventory: Inventory, node: Node, code: str, summary: str, evidence: list[str] | tuple[()], remedy: str
 ) -> Diagnostic:
@@ -116,6 +185,12 @@ def _problem(
 
 
 RULES = (
+    Rule(
+        ("K3S_NETWORK_CHANGE",),
+        "a cluster has other networks of pods or services than declared, or IPv6, which is unsupported",
+        "declare the present ones, `k3s.pod_cidr` and `k3s.service_cidr`",
+        networks,
+    ),
     Rule(
         ("K3S_SETTINGS_LOST", "K3S_SETTINGS_SHADOWED"),
         "a k3s that was installed otherwise has settings in files or the environment that are not declared;"

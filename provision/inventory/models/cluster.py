@@ -91,7 +91,7 @@ class K3s(Model):
     version: K3sVersion
     """Release, as `v1.35.7+k3s1`."""
     pod_cidr: Network4 = "10.42.0.0/16"
-    """Addresses of pods."""
+    """Addresses of pods: IPv4 (IPv6 is unsupported), and the same ones for the life of the cluster."""
     service_cidr: Network4 = "10.43.0.0/16"
     """Addresses of services."""
     disable: tuple[Text, ...] = ()

@@ -21,11 +21,11 @@ from provision.k3s import paths
 from provision.k3s.operations import LeaveCluster
 from provision.k3s.queries import JoinToken
 
-_ADDRESS = re.compile(r"(?m)^node-ip: *[\"']?([0-9A-Fa-f.:]+)")
+_ADDRESS = re.compile(r"(?m)^node-ip:[ \"']*(?:[0-9A-Fa-f:]+,)?([0-9]+(?:\.[0-9]+){3})\b")
 
 
 def joined_address(config: bytes | None) -> str:
-    """Return the first address that a configuration of k3s gives its node, empty where it gives none."""
+    """Return the IPv4 address that a configuration of k3s gives its node, empty where it gives none."""
     match = _ADDRESS.search(config.decode("utf-8", "replace")) if config is not None else None
     return match[1] if match is not None else ""
 

@@ -56,6 +56,8 @@ CASES = [
     ("access: {", "access: [", "INVENTORY_SYNTAX", "", ""),
     ("nodes:\n", "nodes: []\nx:\n", "INVENTORY_VALUE", "nodes", "expected a mapping, found a list"),
     ("address: 10.0.0.11", "address: 10.0.0.300", "INVENTORY_VALUE", "10.0.0.300", "no IPv4 address"),
+    ("address: 10.0.0.11", 'address: "fd00::11"', "INVENTORY_VALUE", '"fd00::11"', "IPv6, which is unsupported"),
+    ("cidr: 10.0.0.0/24", 'cidr: "10.0.0.0/24,fd00::/64"', "INVENTORY_VALUE", '"10.0.0.0/24,fd00::/64"', "unsupported"),
     ("cidr: 10.0.0.0/24", "cidr: 10.0.0.1/24", "INVENTORY_VALUE", "10.0.0.1/24", "did you mean 10.0.0.0/24?"),
     ("backend: manual", "backend: dnsmask", "INVENTORY_VALUE", "dnsmask", "did you mean dnsmasq?"),
     ('"0000:02:00"', '"02:00"', "INVENTORY_VALUE", '"02:00"', "did you mean 0000:02:00?"),

@@ -11,8 +11,12 @@ import pytest
 from provision.api.domains import load_inventory
 from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.file import FileStatus
+from provision.k3s import paths
+from provision.k3s.adoption import networks
 from provision.k3s.preflight import RULES
 from provision.k3s.queries import Machine, MachineStatus
+from provision.k3s.resources.membership import joined_address
 from provision.k3s.settings_query import K3sSettings, Place, SettingPlaces
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -136,3 +140,62 @@ def test_the_token_in_a_foreign_unit_is_not_shown(tmp_path: Path) -> None:
     snapshots = {"s1/ssh": Snapshot("s1/ssh", "boot", {Machine(): status})}
     findings = [item for rule in RULES for item in rule.check(Evidence(load_inventory(file), snapshots, ()))]
     assert "hunter" not in str(findings)
+
+
+DUAL = "10.42.0.0/16,fd42::/56"
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "k3s", "words"),
+    [
+        ("", (), "", ""),
+        ("cluster-cidr: 10.42.0.0/16\nservice-cidr: '10.43.0.0/16'\n", (), "", ""),
+        ("cluster-cidr: 10.52.0.0/16\n", (), "", "cluster-cidr: 10.52.0.0/16, declared 10.42.0.0/16"),
+        ("cluster-cidr: 10.52.0.0/16\n", (), ", pod_cidr: 10.52.0.0/16", ""),
+        ("service-cidr: 10.53.0.0/16\n", (), "", "service-cidr: 10.53.0.0/16"),
+        (f"cluster-cidr: {DUAL}\n", (), "", "IPv6, which is unsupported"),
+        ("cluster-cidr:\n- 10.42.0.0/16\n- fd42::/56\n", (), "", "IPv6, which is unsupported"),
+        ("", (*UNIT, "--cluster-cidr", DUAL), "", "IPv6, which is unsupported"),
+        ("", (*UNIT, "--service-cidr=10.53.0.0/16"), "", "service-cidr: 10.53.0.0/16"),
+        ("cluster-cidr: [\n", (), "", ""),
+    ],
+)
+def test_networks_of_a_cluster_are_not_changed(
+    tmp_path: Path, config: str, flags: tuple[str, ...], k3s: str, words: str
+) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text(
+        "version: 1\nname: site\naccess: { user: root }\nnodes: { s1: { address: 10.0.0.1, k3s: server } }\n"
+        f"k3s: {{ version: v1.35.7+k3s1{k3s} }}\n"
+    )
+    for has_joined in (True, False):
+        joined = FileStatus("file" if has_joined else "absent")
+        answers = {
+            Machine(): replace(GOOD, flags=flags),
+            paths.OWN_CONFIG: config.encode(),
+            paths.PASSWORD: joined,
+        }
+        evidence = Evidence(load_inventory(file), {"s1/ssh": Snapshot("s1/ssh", "boot", answers)}, ())
+        said = [
+            f"{finding.summary} {finding.evidence}"
+            for finding in networks(evidence)
+            if isinstance(finding, Diagnostic)
+        ]
+        assert len(said) == bool(words and has_joined)
+        assert all(words in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("config", "address"),
+    [
+        ("node-ip: 10.0.0.1\n", "10.0.0.1"),
+        ('node-ip: "10.0.0.1"\n', "10.0.0.1"),
+        ("node-ip: fd00::1,10.0.0.1\n", "10.0.0.1"),
+        ("node-ip: 10.0.0.1,fd00::1\n", "10.0.0.1"),
+        ("node-ip: fd00::1\n", ""),
+        ("node-ips: 10.0.0.1\n#node-ip: 10.0.0.1\n", ""),
+    ],
+)
+def test_the_address_of_a_member_is_its_ipv4_one(config: str, address: str) -> None:
+    assert joined_address(config.encode()) == address
+    assert joined_address(None) == ""

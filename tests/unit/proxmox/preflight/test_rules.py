@@ -24,7 +24,7 @@ from provision.hosts.host_effects import REBOOT_HYPERVISOR
 from provision.hosts.preflight import controller, home
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import IommuStatus, PciFunction
-from provision.inventory import Subject
+from provision.inventory import Inventory, Subject
 from provision.proxmox import macs
 from provision.proxmox.host_facts import VM_DEVICES
 from provision.proxmox.preflight.claims import claimed
@@ -48,10 +48,16 @@ class Keys(GeneratedValues):
         return KeyPair(SecretStr(purpose), f"ssh-ed25519 {purpose}", f"SHA256:{purpose}")
 
 
+LOADED: dict[str, Inventory] = {}
+"""Inventories by text, for all tests: one is frozen, and takes longer to load than the rules to judge it."""
+
+
 def site(world: World, text: str = INVENTORY) -> Evidence:
     """Return what rules see: the answers of all systems and the desired states of the VM roles."""
-    world.write(text)
-    inventory = load(world.folder / "site.yaml")
+    if text not in LOADED:
+        world.write(text)
+        LOADED[text] = load(world.folder / "site.yaml")
+    inventory = LOADED[text]
     subjects = [Subject("hypervisor", "pve"), *(Subject("node", each) for each in inventory.nodes)]
     queries: dict[str, set[Any]] = {system: set(asked) for system, asked in evidence(inventory).items()}
     chosen = [(role, each) for each in subjects for role in ROLES if role.declared(inventory, each)]

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from provision.inventory.scalars import Scalar, near
+from provision.inventory.core_values import Scalar
+from provision.inventory.scalars import near
 from provision.inventory.secrets import Secret
 from provision.inventory.tree import Item, SourceFile
 from provision.values.diagnostics import Diagnostic, Source

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from provision.inventory.core_values import Scalar, to_int
 from provision.inventory.reader import Unreadable, read_text, read_tree
-from provision.inventory.scalars import Scalar, to_int
 from provision.inventory.tree import Item, Tree, merge
 from provision.values.diagnostics import Diagnostic
 

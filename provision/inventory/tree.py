@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from provision.inventory.scalars import Scalar
+from provision.inventory.core_values import Scalar
 from provision.inventory.secrets import Secret
 from provision.values.diagnostics import Source
 

@@ -7,7 +7,7 @@ import pytest
 
 from provision.api.domains import load_inventory as load
 from provision.inventory import reader as reader_module
-from provision.inventory.scalars import Scalar, core_value, typed_value
+from provision.inventory.core_values import Scalar, core_value, typed_value
 from provision.values.errors import UsageError
 from provision.values.outcomes import ExitCode
 

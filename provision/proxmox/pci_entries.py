@@ -41,11 +41,13 @@ class PciEntries:
         node: node name in Proxmox VE.
         functions: addresses of all PCI functions of the host; empty while they are unknown.
         mappings: all PCI mappings; empty while they are unknown.
+        has_mappings: they are known.
     """
 
     node: str
     functions: Functions = frozenset()
     mappings: tuple[PciMap, ...] = ()
+    has_mappings: bool = False
 
     def path(self, text: str) -> Functions:
         """Return the functions behind a list of addresses joined by semicolons."""

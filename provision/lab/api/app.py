@@ -26,6 +26,7 @@ from provision.lab.api import (
     power_routes,
     storage_routes,
     task_routes,
+    usb_routes,
     vm_routes,
 )
 from provision.lab.api.access import Auth
@@ -43,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     *access_routes.ROUTES,
     *cluster_routes.ROUTES,
     *mapping_routes.ROUTES,
+    *usb_routes.ROUTES,
     *node_routes.ROUTES,
     *storage_routes.ROUTES,
     *task_routes.ROUTES,

@@ -57,10 +57,10 @@ def check_key_rights(call: Call, key: str, value: str | None, old: str | None) -
     base = base_name(key)
     if privilege == "root" or (base == "serial" and (value or old) != "socket"):
         raise failed(f"only root can set '{key}' config")
-    if base == "usb" and not re.search(r"\b(mapping=|spice\b)", value or old or ""):
-        raise failed(f"only root can set '{key}' config for real devices")
     if base == "hostpci":
         _check_card_rights(call, key, value, old)
+    if base == "usb":
+        _check_usb_rights(call, key, value, old)
     bridge = parse_parts(NET, value).get("bridge") if base == "net" and value is not None else None
     if bridge is not None:
         call.check(f"/sdn/zones/localnetwork/{bridge}", "SDN.Use")
@@ -72,6 +72,15 @@ def check_key_rights(call: Call, key: str, value: str | None, old: str | None) -
         call.check(path, "VM.Config.CDROM")
     else:
         call.check(path, privilege)
+
+
+def _check_usb_rights(call: Call, key: str, value: str | None, old: str | None) -> None:
+    for text in filter(None, (value, old)):
+        mapping = re.search(r"\bmapping=([\w-]+)", text)
+        if mapping is None and not re.search(r"\bspice\b", text):
+            raise failed(f"only root can set '{key}' config for real devices")
+        if mapping is not None:
+            call.check(f"/mapping/usb/{mapping[1]}", "Mapping.Use")
 
 
 def _check_card_rights(call: Call, key: str, value: str | None, old: str | None) -> None:

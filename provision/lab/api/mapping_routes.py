@@ -35,7 +35,7 @@ def _config_id(text: str) -> None:
         raise FormatError(f"invalid configuration ID '{text}'")
 
 
-_ID = Field(required=True, check=_config_id)
+CONFIG_ID = Field(required=True, check=_config_id)
 _OPTIONS = {
     "description": Field(max_length=4096),
     "mdev": BOOL,
@@ -127,18 +127,22 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         _PATH,
         _add,
-        Params({"id": _ID, **_OPTIONS, "map": Field("array", required=True, parts=_MAP.parts)}),
+        Params({"id": CONFIG_ID, **_OPTIONS, "map": Field("array", required=True, parts=_MAP.parts)}),
         Need("/mapping/pci", ("Mapping.Modify",)),
     ),
-    Route("GET", f"{_PATH}/{{id}}", _get, Params({"id": _ID}), Need(_ONE, _ANY, some=True)),
+    Route("GET", f"{_PATH}/{{id}}", _get, Params({"id": CONFIG_ID}), Need(_ONE, _ANY, some=True)),
     Route(
         "PUT",
         f"{_PATH}/{{id}}",
         _change,
-        Params({"id": _ID, **_OPTIONS, "map": _MAP, "delete": Field(), "digest": Field(max_length=64)}),
+        Params({"id": CONFIG_ID, **_OPTIONS, "map": _MAP, "delete": Field(), "digest": Field(max_length=64)}),
         Need(_ONE, ("Mapping.Modify",)),
     ),
     Route(
-        "DELETE", f"{_PATH}/{{id}}", _delete, Params({"id": _ID}), Need("/mapping/pci", ("Mapping.Modify",))
+        "DELETE",
+        f"{_PATH}/{{id}}",
+        _delete,
+        Params({"id": CONFIG_ID}),
+        Need("/mapping/pci", ("Mapping.Modify",)),
     ),
 )

@@ -168,15 +168,29 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
 
 
 def invalid_mappings(evidence: Evidence) -> list[Finding]:
-    """Refuse a mapping of somebody else's that Proxmox VE finds wrong: the VM would not start."""
+    """Refuse a mapping of somebody else's that is gone, or that Proxmox VE finds wrong: no start would do."""
     findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid) if vm.passed else None
         problems = {mapping.name: mapping.problems for mapping in vm.pci.mappings if mapping.problems}
+        known = {mapping.name for mapping in vm.pci.mappings}
         for key in state.config if state is not None else ():
             parts = formats.parse(state.next_value(key)) if key.startswith("hostpci") and state else {}
             name = parts.get("mapping", "")
             is_ours = bool(vm.mapping_prefix) and name.startswith(vm.mapping_prefix)
+            if name and name not in known and not is_ours and _may_see(evidence, vm, name):
+                findings.append(
+                    Diagnostic(
+                        "MAPPING_MISSING",
+                        f"{vm.name} has a card by the mapping {name}, which is not there",
+                        vm.name,
+                        evidence=(f"{key}: {state.next_value(key) if state else ''}",),
+                        source=vm.source,
+                        untouched="The VM was not changed.",
+                        remedy=f"make the mapping again, or take the entry away: `qm set {vm.vmid} --delete"
+                        f" {key}` on the host",
+                    )
+                )
             if name in problems and not is_ours:  # ours are written anew
                 findings.append(
                     Diagnostic(
@@ -193,6 +207,15 @@ def invalid_mappings(evidence: Evidence) -> list[Finding]:
     return findings
 
 
+def _may_see(evidence: Evidence, vm: Vm, mapping: str) -> bool:
+    """Whether a mapping would be listed if it were there: a token sees only those that it has rights on."""
+    rights = ApiFacts(evidence.snapshot(vm.system)).rights
+    privileges = ("Mapping.Use", "Mapping.Modify", "Mapping.Audit")
+    if isinstance(rights, Unknown) or not vm.pci.has_mappings:
+        return False
+    return any(rights.may(f"/mapping/pci/{mapping}", each) for each in privileges)
+
+
 RULES = (
     Rule(
         ("PVE_AUTH_TOKEN_RAW_PCI",),
@@ -202,9 +225,9 @@ RULES = (
         of_resources=True,
     ),
     Rule(
-        ("MAPPING_INVALID",),
-        "a VM has its card by somebody else's mapping, which no longer fits the hardware",
-        "correct the mapping, or `qm set VMID --delete hostpciN` on the host",
+        ("MAPPING_INVALID", "MAPPING_MISSING"),
+        "a VM has its card by somebody else's mapping, which no longer fits the hardware or is gone",
+        "correct or make the mapping, or `qm set VMID --delete hostpciN` on the host",
         invalid_mappings,
         of_resources=True,
     ),

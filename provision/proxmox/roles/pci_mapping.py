@@ -124,7 +124,8 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         for mapping in names.mappings(inventory, card, hypervisor.cards[card])
     }
     usb: Sequence[PciMap] = ()
-    if hypervisor.usb:
+    # Without USB devices in the inventory they are asked for only if they were asked for last time.
+    if hypervisor.usb or UsbMappings() in context.seen(system):
         usb = context.require(system, UsbMappings(), f"cannot list the USB mappings of {hypervisor.name}")
     plugged = names.usb_mappings(inventory, hypervisor)
     unused = [entry.name for entry in usb if entry.name not in plugged and _is_ours(inventory, entry)]

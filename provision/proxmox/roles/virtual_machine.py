@@ -401,6 +401,7 @@ def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:
         hypervisor.node_name,
         frozenset() if isinstance(functions, Unknown) else frozenset(each.address for each in functions),
         () if isinstance(mappings, Unknown) else mappings,
+        not isinstance(mappings, Unknown),
     )
 
 

@@ -106,3 +106,20 @@ def test_small_habits_of_the_real_api_are_its_own(site: Site) -> None:
     assert "snapshot feature is not available" in site.root.task(
         "POST", f"{QEMU}/100/snapshot", snapname="before"
     )
+
+
+def test_usb_mappings_are_kept_and_need_their_rights(site: Site) -> None:
+    path = "/cluster/mapping/usb"
+    stick = {"id": "stick", "map": "node=pve,id=10c4:ea60,path=1-2"}
+    site.root("POST", path, **stick)
+    again = site.root("POST", path, **stick)
+    assert (again.status, "usb ID 'stick' already defined" in again.reason) == (500, True)
+    assert site.root("POST", path, id="bad", map="node=pve,id=10c4").status == 400
+    (shown,) = site.root("GET", path).data
+    assert (shown["id"], shown["map"]) == ("stick", ["node=pve,id=10c4:ea60,path=1-2"])
+    late = site.root("PUT", f"{path}/stick", map="node=pve,id=10c4:ea61", digest="0" * 40)
+    assert "detected modified configuration" in late.reason
+    site.root("PUT", f"{path}/stick", map="node=pve,id=10c4:ea61", digest=shown["digest"])
+    assert site.root("GET", path).data[0]["map"] == ["node=pve,id=10c4:ea61"]
+    site.root("DELETE", f"{path}/stick")
+    assert site.root("GET", path).data == []

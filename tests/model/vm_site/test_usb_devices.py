@@ -80,6 +80,13 @@ def test_another_port_changes_the_mapping_and_what_is_not_declared_goes(world: W
     assert world.plan().empty
 
 
+def test_a_section_that_is_gone_leaves_no_mapping(world: World) -> None:
+    assert world.apply().exit_code == 0
+    world.write(INVENTORY)
+    assert world.apply(prune=True).exit_code == 0
+    assert world.pve.usb == {}
+
+
 def test_destroy_removes_its_mapping(world: World) -> None:
     assert world.apply().exit_code == 0
     assert world.destroy().exit_code == 0

@@ -74,3 +74,15 @@ def test_a_mapping_of_somebody_else_that_no_longer_fits_is_refused(
     world.pve.problems["gaming"] = problems
     world.pve.vms[102].config["hostpci0"] = "mapping=gaming,pcie=1"
     assert codes(world) == expected
+
+
+def test_a_mapping_of_somebody_else_that_is_gone_is_refused(world: World) -> None:
+    world.pve.vms[102].config["hostpci0"] = "mapping=provision-site-one,pcie=1"
+    world.pve.vms[102].config["hostpci1"] = "mapping=gone,pcie=1"
+    assert codes(world) == {"MAPPING_MISSING"}
+    rights = world.pve.rights
+    world.pve.rights = {"/vms": rights["/"]}
+    assert "MAPPING_MISSING" not in codes(world), "what the token may not see is not missing"
+    world.pve.rights = rights
+    world.pve.mappings["gone"] = ["node=pve,path=0000:03:00,id=10de:2204"]
+    assert codes(world) == set()

@@ -51,7 +51,7 @@ def inventory(nodes: int) -> str:
     resources += [f"{{ kind: service, name: {name}, running: true, enabled: true }}" for name in SERVICES]
     resources += [f"{{ kind: file, path: /etc/modules, line: module-{index} }}" for index in range(4)]
     resources += [f"{{ kind: sysctl, key: vm.fleet_{index}, value: {index} }}" for index in range(4)]
-    lines += [f"      - {each}" for each in resources]
+    lines += [f"      - {resource}" for resource in resources]
     lines.append("nodes:")
     lines += [
         f"  n{index:04d}: {{ profile: plain, address: 10.0.{index // 250}.{index % 250 + 1} }}"

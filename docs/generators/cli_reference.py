@@ -73,16 +73,16 @@ def _commands(path: str, group: Any) -> list[str]:
 
 
 def _command(path: str, command: Any) -> str:
-    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    shown = [param for param in command.params if not getattr(param, "hidden", False)]
     arguments = [each for each in shown if each.param_type_name == "argument"]
     options = [each for each in shown if each.param_type_name == "option" and each.name != "help"]
-    usage = " ".join([path, *(_name(each) for each in arguments)])
+    usage = " ".join([path, *(_name(argument) for argument in arguments)])
     lines = [f"## `{usage}`", "", command.help or "", ""]
-    described = [each for each in arguments if each.help]
+    described = [argument for argument in arguments if argument.help]
     if described or options:
         lines += ["| argument or option | meaning |", "|---|---|"]
         lines += [f"| `{_cell(_name(each))}` | {_cell(each.help)} |" for each in described]
-        lines += [f"| {_flags(each)} | {_cell(each.help or '')} |" for each in options]
+        lines += [f"| {_flags(option)} | {_cell(option.help or '')} |" for option in options]
         lines.append("")
     return "\n".join(lines)
 
@@ -94,7 +94,7 @@ def _name(argument: Any) -> str:
 
 def _flags(option: Any) -> str:
     metavar = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
-    return ", ".join(f"`{_cell(each + metavar)}`" for each in option.opts)
+    return ", ".join(f"`{_cell(opt + metavar)}`" for opt in option.opts)
 
 
 def _cell(text: str) -> str:

@@ -119,7 +119,7 @@ class _Writer:
             meaning = f"{docs[name]} *{mark.capitalize()}.*" if mark else docs[name]
             self.lines.append(f"| `{name}` | {words} | {_cell(_default(field))} | {_cell(meaning)} |")
             inner = f"{path}.{name}" if path else name
-            below += [(each, inner + _suffix(field.annotation)) for each in members(field.annotation)]
+            below += [(member, inner + _suffix(field.annotation)) for member in members(field.annotation)]
         self.lines.append("")
         for each, inner in below:
             kind = each.model_fields.get("kind")
@@ -138,8 +138,8 @@ class _Writer:
 
     def joined(self, origin: Any, args: tuple[Any, ...]) -> str:
         if origin is typing.Literal:
-            return ", ".join(f"`{each}`" for each in args)
-        words = [self.words(each) for each in args if each not in (types.NoneType, Ellipsis)]
+            return ", ".join(f"`{argument}`" for argument in args)
+        words = [self.words(argument) for argument in args if argument not in (types.NoneType, Ellipsis)]
         if origin is dict:
             return f"mapping of {words[0]} to {words[1]}"
         return f"list of {words[0]}" if origin is tuple else " or ".join(dict.fromkeys(words))
@@ -189,8 +189,8 @@ def reference_markdown() -> str:
     writer.section(Inventory, "")
     untested = [f"- {item.what}" for item in all_untested()]
     effects = [
-        f"- `{each}`" + (" (allowed unless listed)" if each.default_consent is Consent.ALLOW else "")
-        for each in effect_classes().values()
+        f"- `{cls}`" + (" (allowed unless listed)" if cls.default_consent is Consent.ALLOW else "")
+        for cls in effect_classes().values()
     ]
     return "\n".join(
         [

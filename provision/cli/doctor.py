@@ -100,6 +100,8 @@ def _print(diagnostics: Sequence[Diagnostic]) -> None:
     from provision.values.diagnostics import Severity  # noqa: PLC0415 - keep --help fast
 
     print_diagnostics(out(), diagnostics, full=True)
-    numbers = {severity: sum(each.severity is severity for each in diagnostics) for severity in Severity}
+    numbers = {
+        severity: sum(diagnostic.severity is severity for diagnostic in diagnostics) for severity in Severity
+    }
     parts = [count(number, str(severity)) for severity, number in numbers.items() if number]
     say(f"Found: {', '.join(parts)}." if parts else "Nothing is wrong.")

@@ -177,7 +177,7 @@ def _is_final(resource: Resource, snapshot: Snapshot) -> bool:
 
 def _pending(run: Run, state: StepState, system: str, snapshot: Snapshot) -> list[Effect]:
     """Return what a system owes and this step repays: nothing of others, nothing held back already."""
-    planned = any(each.pending and each.key.system == system for each in state.plan.changes)
+    planned = any(change.pending and change.key.system == system for change in state.plan.changes)
     if not planned and not is_own(run, state, system):
         return []
     open_effects = pending_effects(snapshot, destroying=run.expander.destroying)
@@ -269,7 +269,7 @@ def _send(
 ) -> None:
     step = state.step.id
     run.session.driver(system, run.cancel)  # nothing is begun on a system that is not there
-    run.journal.intent(run.id, step, system, [*(each.label for each in actions), *map(str, effects)])
+    run.journal.intent(run.id, step, system, [*(action.label for action in actions), *map(str, effects)])
     state.acted_on[system] = None
     try:
         # An error that a driver raises means that nothing began; what may have begun is a verdict.

@@ -26,7 +26,7 @@ def defect(code: str, what: str, subject: str, error: BaseException, untouched: 
         code,
         f"{what}: {type(error).__name__}",
         subject=subject,
-        evidence=tuple(f"{PurePath(each.filename).name}:{each.lineno} in {each.name}" for each in frames),
+        evidence=tuple(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
         untouched=untouched,
         remedy="this is a bug in provision: report it with these lines",
     )

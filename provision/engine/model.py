@@ -167,7 +167,7 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Nothing to change, nothing late, nothing unreached."""
-        return all(not (each.changes or each.late or each.unreached or each.problem) for each in self.steps)
+        return all(not (step.changes or step.late or step.unreached or step.problem) for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)

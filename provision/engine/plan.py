@@ -89,7 +89,7 @@ class Planner:
         drafts = {state.step.id: self._draft(state) for state in (*retiring, *states)}
         if self.usage:
             raise UsageError(list(dict.fromkeys(self.usage)))
-        self._ask_missing(each for draft in drafts.values() for each in draft.resources)
+        self._ask_missing(resource for draft in drafts.values() for resource in draft.resources)
         states = self._with_retiring(states, retiring, drafts)
         self.orphans.look({name for state in states for name in state.questions})
         self.consents = Consents(
@@ -205,7 +205,9 @@ class Planner:
             if system is not None and isinstance(system.error, UsageError):
                 self.usage.extend(system.error.diagnostics)
             if system is not None and isinstance(system.error, Refused):
-                self.refusals.extend(each for each in system.error.diagnostics if each not in self.refusals)
+                self.refusals.extend(
+                    diagnostic for diagnostic in system.error.diagnostics if diagnostic not in self.refusals
+                )
 
     def _ask_missing(self, resources: Iterable[Resource]) -> None:
         missing = {}
@@ -362,7 +364,7 @@ class Planner:
     def _finished(self, states: Sequence[StepState]) -> Planned:
         order = ordered([state.step for state in states])
         by_id = {state.step.id: state for state in states}
-        resources = [each for state in states for each in state.resources]
+        resources = [resource for state in states for resource in state.resources]
         warnings = list(self.orphans.warnings)
         inventory, snapshots = self.environment.inventory, self.session.snapshots()
         evidence = Evidence(inventory, snapshots, resources, destroying=self.destroying)

@@ -45,7 +45,7 @@ def sites(draw: st.DrawFn) -> tuple[list[FakeRole], tuple[Entry, ...], dict[str,
                 name, make, on_own(f"fact-{name}"), needs_new_boot=draw(st.booleans()), subjects=subjects
             )
         )
-        after = tuple(each.role for each in entries if not guest and draw(st.booleans()))
+        after = tuple(entry.role for entry in entries if not guest and draw(st.booleans()))
         entries.append(Entry(name, ("all",), after, draw(st.integers(0, 2))))
     faults = {
         "refuses": draw(st.sets(st.sampled_from([f"r{number}" for number in range(5)]), max_size=1)),
@@ -75,9 +75,9 @@ def test_every_schedule_ends_and_converges(
         planned = site.plan()
         report = site.apply(planned=planned)
         assert report.exit_code != 130, "a step was left without an outcome"
-        assert {each.id for each in report.steps} == {each.step.id for each in planned.plan.steps}
+        assert {step.id for step in report.steps} == {step.step.id for step in planned.plan.steps}
         site.hosts["n2/ssh"].refuses = frozenset()
         again = site.apply(Options(allow=frozenset({REBOOT.name})))
-        assert again.exit_code == 0, [each for each in again.steps if each.diagnostics]
+        assert again.exit_code == 0, [step for step in again.steps if step.diagnostics]
         assert site.plan().plan.empty
         assert all(not host.pending for host in site.hosts.values())

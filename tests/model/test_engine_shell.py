@@ -53,7 +53,7 @@ def apply(folder: Path) -> tuple[int, dict[str, int], list[str]]:
         report = opened.apply(None, Options(), lambda _: None, Cancel(), lambda _: True)
     finally:
         opened.close()
-    return report.exit_code, report.trips, [str(each.outcome) for each in report.steps]
+    return report.exit_code, report.trips, [str(step.outcome) for step in report.steps]
 
 
 def test_files_are_made_left_alone_and_mended(tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def test_the_lab_from_nothing_to_nothing(tmp_path: Path) -> None:
     site = ModelSite(inventory, tmp_path / "state")
     boots = site.hosts["pve/ssh"].state.boots
     first = site.apply()
-    assert first.exit_code == 0, [each for each in first.steps if each.diagnostics]
+    assert first.exit_code == 0, [step for step in first.steps if step.diagnostics]
     assert site.hosts["pve/ssh"].state.boots == boots + 1, "the hypervisor booted once for all of its changes"
     assert site.plan().empty
 
     second = site.apply()
-    assert {str(each.outcome) for each in second.steps} == {"unchanged"}
+    assert {str(step.outcome) for step in second.steps} == {"unchanged"}
     assert second.trips == {
         "pve/ssh": 1,
         "pve/api": 4 + len(inventory.nodes),
@@ -172,7 +172,7 @@ def test_a_run_killed_at_any_boundary_is_finished_by_the_next(tmp_path: Path) ->
         where = site.life.log[-1]
         site.life = type(site.life)()
         report = site.apply()
-        assert report.exit_code == 0, (boundary, where, [each for each in report.steps if each.diagnostics])
+        assert report.exit_code == 0, (boundary, where, [step for step in report.steps if step.diagnostics])
         assert site.plan().empty, (boundary, where)
         assert _settled(site.dump()) == uninterrupted, (boundary, where)
 
@@ -221,8 +221,8 @@ def credentials(name: str, folder: Path) -> Inventory:
     (folder / "key.pub").write_text("ssh-ed25519 AAAA me\n")
     plain = load(INVENTORIES / f"{name}.yaml")
     own = f"{{ token_id: 'p@pve!x', token: !secret {{ file: {key} }}, fingerprint: '{FINGERPRINT}' }}"
-    hypervisors = ", ".join(f"{each}: {{ api: {own} }}" for each in plain.hypervisors)
-    images = ", ".join(f"{each}: {{ sha256: '{PIN}' }}" for each in plain.images)
+    hypervisors = ", ".join(f"{hypervisor}: {{ api: {own} }}" for hypervisor in plain.hypervisors)
+    images = ", ".join(f"{image}: {{ sha256: '{PIN}' }}" for image in plain.images)
     overlay = folder / "overlay.yaml"
     overlay.write_text(
         f"access: {{ key: {key} }}\n"

@@ -195,7 +195,9 @@ class FakeDriver:
             self.host.by_itself[name] = (left - 1, value)
             if left <= 1:
                 self.host.values[name] = value
-        found = {each: self.host.unknown.get(each.name, self.host.values.get(each.name)) for each in queries}
+        found = {
+            query: self.host.unknown.get(query.name, self.host.values.get(query.name)) for query in queries
+        }
         rebuild = any(each.cls.needs_boot for each in self.host.pending)
         pending = tuple(
             Pending(each, boot, "earlier")

@@ -236,7 +236,7 @@ class FakeSite:
             self.on_event(event)
 
     def outcomes(self, report: RunReport) -> dict[str, str]:
-        return {str(each.id): str(each.outcome) for each in report.steps}
+        return {str(step.id): str(step.outcome) for step in report.steps}
 
     def dump(self) -> dict[str, tuple[Any, ...]]:
         return {name: host.dump() for name, host in self.hosts.items()}

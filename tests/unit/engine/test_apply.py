@@ -37,7 +37,7 @@ def test_a_change_is_made_and_the_next_plan_is_empty(tmp_path: Path) -> None:
     assert report.exit_code == 0
     assert site.hosts["n1/ssh"].values == {"a": "1", "b": "2"}
     assert site.plan().plan.empty
-    made = [each.key for each in site.events if isinstance(each, ChangeMade)]
+    made = [event.key for event in site.events if isinstance(event, ChangeMade)]
     assert made == ["n1/ssh:item:a", "n1/ssh:item:b"]
 
 
@@ -100,7 +100,7 @@ def test_an_order_edge_waits_for_the_end_whatever_it_is(tmp_path: Path) -> None:
         state=tmp_path,
     )
     assert site.outcomes(site.apply()) == {"n1: r1": "failed", "n2: r2": "changed"}
-    ended = [each.subject for each in site.events if isinstance(each, StepEnded)]
+    ended = [event.subject for event in site.events if isinstance(event, StepEnded)]
     assert ended == ["n1", "n2"]
 
 
@@ -144,7 +144,7 @@ def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path
     mapping = FakeRole("mapping", after, on_own("running driver"), needs_new_boot=True)
     site = FakeSite([boots("driver"), mapping, boots("last")], policy=ALLOWED, state=tmp_path)
     planned = site.plan()
-    late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
+    late = {str(step.step.id): step.late for step in planned.plan.steps if step.late}
     assert late == {"n1: mapping": "after n1: driver"}
     report = site.apply(planned=planned)
     assert set(site.outcomes(report).values()) == {"changed"}
@@ -203,7 +203,7 @@ def test_only_who_runs_provision_is_told_to_reboot_it(tmp_path: Path) -> None:
     site = FakeSite([boots("driver")], ("n1", "n2"), state=tmp_path)
     site.home["n1"] = Diagnostic("HOME", "reboot it yourself")
     report = site.apply()
-    assert [each.diagnostics[0].code for each in report.steps] == ["HOME", "CONSENT_MISSING"]
+    assert [step.diagnostics[0].code for step in report.steps] == ["HOME", "CONSENT_MISSING"]
 
 
 def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:
@@ -226,7 +226,9 @@ def test_an_effect_that_an_earlier_run_owes_is_planned_and_done(tmp_path: Path) 
     host = Host({"a": "1"}, pending={restart: "boot-1"})
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
     planned = site.plan()
-    assert [each.key for each in planned.plan.steps[0].changes] == [Key("n1/ssh", "pending", str(restart))]
+    assert [change.key for change in planned.plan.steps[0].changes] == [
+        Key("n1/ssh", "pending", str(restart))
+    ]
     report = site.apply(planned=planned)
     assert site.outcomes(report) == {"n1: r": "changed"}
     assert host.restarted == [str(restart)]
@@ -320,7 +322,9 @@ def test_a_system_that_does_not_answer_is_named_once(tmp_path: Path) -> None:
     site = FakeSite(roles, hosts={"n1/ssh": Host(down=True)}, state=tmp_path)
     report = site.apply()
     assert site.outcomes(report) == {"n1: r1": "unreached", "n1: r2": "unreached"}
-    assert [each.code for step in report.steps for each in step.diagnostics] == ["HOST_UNREACHABLE"]
+    assert [diagnostic.code for step in report.steps for diagnostic in step.diagnostics] == [
+        "HOST_UNREACHABLE"
+    ]
     assert report.exit_code == 1
 
 

@@ -103,7 +103,7 @@ def replacing(tmp_path: Path) -> FakeSite:
 
 def test_what_may_not_be_replaced_is_protected_like_all_that_was_there(tmp_path: Path) -> None:
     site = replacing(tmp_path)
-    risks = {each.effect: each.consent for each in site.plan().plan.risks}
+    risks = {risk.effect: risk.consent for risk in site.plan().plan.risks}
     assert risks == {REPLACE: Consent.ASK, CYCLE: Consent.ASK}
     report = site.apply()
     assert report.exit_code == ExitCode.WAITING
@@ -113,7 +113,7 @@ def test_what_may_not_be_replaced_is_protected_like_all_that_was_there(tmp_path:
 def test_what_may_be_replaced_needs_no_further_consent(tmp_path: Path) -> None:
     site = replacing(tmp_path)
     risks = site.plan(Options(allow=frozenset({common_effects.REPLACE.name}))).plan.risks
-    assert {each.effect: each.consent for each in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
+    assert {risk.effect: risk.consent for risk in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
 
 
 def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> 
         policy={vm_effects.POWER_CYCLE: Consent.NEVER},
         state=tmp_path,
     )
-    assert [each.consent for each in site.plan().plan.risks] == [Consent.NEVER]
+    assert [risk.consent for risk in site.plan().plan.risks] == [Consent.NEVER]
     report = site.apply(Options(allow=frozenset({vm_effects.POWER_CYCLE.name})))
     assert report.exit_code == ExitCode.WAITING
     assert site.hosts["router"].values == {"vm": "reserved"}

@@ -52,7 +52,7 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
     )
     assert found["changes"][0]["output"] == "password ***"
     assert found["effects"][0]["output"] == "with ***"
-    assert [each["id"] for each in past_runs.runs(path)] == ["run-a"]
+    assert [run["id"] for run in past_runs.runs(path)] == ["run-a"]
     assert past_runs.usually(path, "lab") == {STEP: 2.0}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     content = path.read_bytes()
@@ -98,7 +98,7 @@ def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) 
     database.close()
     before = past_runs.run(path, "run-0")
     assert before is not None
-    assert [each.output for each in record(before).effects] == [""]
+    assert [effect.output for effect in record(before).effects] == [""]
     for _ in range(2):
         book = journal.Journal(path)
         book.effect("run-0", "n", "new", Result(Verdict.FAILED, 1.0, kept="why"))

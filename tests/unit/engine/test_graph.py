@@ -168,7 +168,7 @@ def test_after_a_role_is_after_all_its_steps_also_when_it_comes_later() -> None:
     roles = [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())]
     entries = (Entry("r1", ("n1",), after=("r2",)), Entry("r2", ("n2",)))
     site = FakeSite(roles, subjects=("n1", "n2"), entries=entries)
-    assert [str(each) for each in site.plan().states] == ["n2: r2", "n1: r1"]
+    assert [str(state) for state in site.plan().states] == ["n2: r2", "n1: r1"]
 
 
 # ---------------------------------------------------------------- counted needs, in runs

@@ -53,7 +53,7 @@ def guests(tmp_path: Path) -> FakeSite:
 def test_steps_of_a_missing_guest_are_late_and_run_after_its_creation(tmp_path: Path) -> None:
     site = guests(tmp_path)
     planned = site.plan()
-    late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
+    late = {str(step.step.id): step.late for step in planned.plan.steps if step.late}
     assert late == {"vm: base": "after vm: create", "vm: more": "after vm: create"}
     report = site.apply(planned=planned)
     assert set(site.outcomes(report).values()) == {"changed"}

@@ -90,7 +90,7 @@ def test_a_run_that_is_interrupted_before_its_last_reboot_says_so(tmp_path: Path
     site.on_set = lambda *_: cancel.drain()
     report = site.apply(cancel=cancel)
     assert (report.exit_code, report.interrupted) == (130, True)
-    assert [(str(each.outcome), each.reason) for each in report.steps] == [
+    assert [(str(step.outcome), step.reason) for step in report.steps] == [
         ("blocked", "interrupted before its reboot")
     ]
     found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
@@ -120,8 +120,8 @@ def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: P
     assert step.diagnostics[0].code == "OUTCOME_UNKNOWN"
     assert "waits for a task that still runs" in step.diagnostics[0].remedy
     assert next(iter(step.changed)).key.name == "vm"
-    assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["indeterminate"]
-    assert [UPID in str(each.diagnostic) for each in site.events if isinstance(each, Problem)] == [True]
+    assert [event.verdict for event in site.events if isinstance(event, ChangeMade)] == ["indeterminate"]
+    assert [UPID in str(event.diagnostic) for event in site.events if isinstance(event, Problem)] == [True]
     found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
     assert found is not None
     assert UPID in found["steps"][0]["reason"]

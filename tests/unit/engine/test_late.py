@@ -52,7 +52,7 @@ def cluster(tmp_path: Path, *, needs: bool = True, install_role: FakeRole | None
 
 
 def late(site: FakeSite, options: Options | None = None) -> dict[str, str]:
-    return {str(each.step.id): each.late for each in site.plan(options).plan.steps if each.late}
+    return {str(step.step.id): step.late for step in site.plan(options).plan.steps if step.late}
 
 
 def test_the_first_apply_joins_all_agents_to_a_server_it_installs(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_one_of_a_hundred_new_reservations_makes_no_step_late(tmp_path: Path) ->
         state=tmp_path,
     )
     planned = site.plan().plan
-    assert [len(each.changes) for each in planned.steps if each.step.id.role == "reserve"] == [1] + 99 * [0]
+    assert [len(step.changes) for step in planned.steps if step.step.id.role == "reserve"] == [1] + 99 * [0]
     assert late(site) == {}
 
 
@@ -170,8 +170,8 @@ def test_what_needs_no_answer_of_a_machine_to_come_is_shown(tmp_path: Path) -> N
         specs={"pve/api": SystemSpec("pve/api", "api", "pve", {}, here)},
         state=tmp_path,
     )
-    steps = {each.step.id.role: each for each in site.plan().plan.steps}
-    assert [str(each.key) for each in steps["base"].changes] == ["vm/ssh:item:a"]
+    steps = {step.step.id.role: step for step in site.plan().plan.steps}
+    assert [str(change.key) for change in steps["base"].changes] == ["vm/ssh:item:a"]
     assert (steps["base"].late, steps["copy"].late) == ("after vm: create", "after vm: create")
     assert steps["copy"].changes == ()
     assert site.apply().exit_code == 0

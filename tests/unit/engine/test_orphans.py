@@ -82,7 +82,7 @@ def test_unreachable_orphan_owner_warns_in_a_plan_and_fails_a_removal(
     site = site_of(tmp_path, leaving())
     site.hosts["n1/ssh"].down = True
     plan = site.plan().plan
-    assert [each.code for each in plan.warnings] == ["ORPHANS_UNKNOWN"]
+    assert [warning.code for warning in plan.warnings] == ["ORPHANS_UNKNOWN"]
     report = site.apply(destroying=True)
     assert site.outcomes(report) == {"n1: orphans_unknown": "unreached"}
     assert report.exit_code == 1
@@ -98,8 +98,8 @@ def test_a_role_that_fails_to_look_says_so(tmp_path: Path) -> None:
     role.left = broken
     site = site_of(tmp_path, role)
     plan = site.plan().plan
-    assert [each.code for each in plan.warnings] == ["ROLE_DEFECT"]
-    assert [str(each.step.id) for each in plan.steps if each.changes] == ["n1: r"]
+    assert [warning.code for warning in plan.warnings] == ["ROLE_DEFECT"]
+    assert [str(step.step.id) for step in plan.steps if step.changes] == ["n1: r"]
     assert site.outcomes(site.apply(destroying=True))["n1: orphans_unknown"] == "failed"
 
 
@@ -114,7 +114,7 @@ def test_destroy_removes_known_orphans_and_fails_if_a_role_cannot_look(
     assert site.outcomes(report) == {"n1: orphans": "changed", "n1: orphans_unknown": "failed"}
     assert site.hosts["n1/ssh"].values["old"] == "gone"
     assert report.exit_code == 1
-    (problem,) = next(each for each in report.steps if each.id.role == "orphans_unknown").diagnostics
+    (problem,) = next(step for step in report.steps if step.id.role == "orphans_unknown").diagnostics
     said = "\n".join((problem.summary, *problem.evidence))
     assert "what blind left on n1 was not looked at" in said
     assert "what other left on n1 was not looked at" in said

@@ -46,7 +46,7 @@ def test_unknown_targets_and_steps_are_all_named() -> None:
     site = FakeSite([FakeRole("r1", own(a="1"), on_own())])
     with pytest.raises(UsageError) as caught:
         names(site, Options(targets=("n9",), steps=("r9",)))
-    assert [each.code for each in caught.value.diagnostics] == ["TARGET_UNKNOWN", "STEP_UNKNOWN"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["TARGET_UNKNOWN", "STEP_UNKNOWN"]
 
 
 def test_steps_that_wait_for_each_other_are_refused_with_the_circle() -> None:
@@ -107,7 +107,7 @@ def test_risks_are_listed_highest_first_with_their_consent(tmp_path: Path) -> No
 
     site = FakeSite([FakeRole("r", wants, on_own())], state=tmp_path)
     risks = site.plan().plan.risks
-    assert [(str(each.effect), each.consent) for each in risks] == [
+    assert [(str(risk.effect), risk.consent) for risk in risks] == [
         ("reboot-node", Consent.ASK),
         ("restart a.service", Consent.ALLOW),
     ]
@@ -120,8 +120,8 @@ def test_preflight_errors_refuse_and_warnings_are_kept(tmp_path: Path) -> None:
         Diagnostic("CLOCK", "unknown", severity=Severity.NOTE),
     ]
     plan = site.plan().plan
-    assert [each.code for each in plan.refusals] == ["MEMORY"]
-    assert [each.code for each in plan.warnings] == ["CLOCK"]
+    assert [refusal.code for refusal in plan.refusals] == ["MEMORY"]
+    assert [warning.code for warning in plan.warnings] == ["CLOCK"]
 
 
 def test_a_defect_of_a_role_is_a_problem_of_its_step_alone(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_defect_of_a_role_is_a_problem_of_its_step_alone(tmp_path: Path) -> No
         roles, subjects=("n1",), entries=(Entry("good", ("all",)), Entry("bad", ("all",))), state=tmp_path
     )
     plan = site.plan().plan
-    assert [each.problem.code if each.problem else "" for each in plan.steps] == ["", "ROLE_DEFECT"]
+    assert [step.problem.code if step.problem else "" for step in plan.steps] == ["", "ROLE_DEFECT"]
     assert "secret value" not in str(plan)
     assert site.outcomes(site.apply()) == {"n1: good": "changed", "n1: bad": "failed"}
 
@@ -143,7 +143,7 @@ def test_a_merged_change_is_reported_once(tmp_path: Path) -> None:
         return FakeRole(value, lambda _: [Item("n1/ssh", "k", value, merges=True)], on_own())
 
     site = FakeSite([wants("x"), wants("y")], state=tmp_path)
-    changes = [[str(change.key) for change in each.changes] for each in site.plan().plan.steps]
+    changes = [[str(change.key) for change in step.changes] for step in site.plan().plan.steps]
     assert changes == [["n1/ssh:item:k"], []]
 
 
@@ -181,7 +181,7 @@ def test_an_owed_effect_belongs_to_the_hosts_own_first_step(tmp_path: Path) -> N
         hosts=hosts,
         state=tmp_path,
     )
-    owing = {each.step.id: [change.key for change in each.changes] for each in site.plan().plan.steps}
+    owing = {step.step.id: [change.key for change in step.changes] for step in site.plan().plan.steps}
     assert owing == {
         StepId("r1", "n1"): [Key("n1/ssh", "pending", "restart x.service")],
         StepId("r2", "n1"): [],

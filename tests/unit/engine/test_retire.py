@@ -61,7 +61,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def test_the_other_alternative_goes_first(cluster: Cluster) -> None:
     plan = cluster.site().plan().plan
-    assert [str(each.step.id) for each in plan.steps] == ["cluster: sharing:retire", "cluster: sharing"]
+    assert [str(step.step.id) for step in plan.steps] == ["cluster: sharing:retire", "cluster: sharing"]
     assert cluster.site().apply().exit_code == 0
     assert cluster.host.values == {"hami": GONE, "stock": "on"}
     assert cluster.both == []
@@ -70,7 +70,7 @@ def test_the_other_alternative_goes_first(cluster: Cluster) -> None:
 
 def test_where_nothing_is_to_be_removed_there_is_no_retire_step(cluster: Cluster) -> None:
     cluster.host.values = {"hami": GONE, "stock": "on"}
-    assert [str(each.step.id) for each in cluster.site().plan().plan.steps] == ["cluster: sharing"]
+    assert [str(step.step.id) for step in cluster.site().plan().plan.steps] == ["cluster: sharing"]
 
 
 def test_what_cannot_be_removed_keeps_the_other_from_coming(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def test_what_cannot_be_removed_keeps_the_other_from_coming(cluster: Cluster) ->
 
 def test_a_chosen_step_takes_its_retire_step_along(cluster: Cluster) -> None:
     steps = cluster.site().plan(Options(steps=("sharing",))).plan.steps
-    assert [str(each.step.id) for each in steps] == ["cluster: sharing:retire", "cluster: sharing"]
+    assert [str(step.step.id) for step in steps] == ["cluster: sharing:retire", "cluster: sharing"]
 
 
 def test_a_role_that_is_no_longer_declared_is_retired_before_its_successor(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_role_that_is_no_longer_declared_is_retired_before_its_successor(tmp_p
     )
     server = FakeRole("server", own(server="on"), on_own(), needs=("agent:retire",))
     site = FakeSite([agent, server], hosts={"n1/ssh": Host({"agent": "on"})}, state=tmp_path)
-    assert [str(each.step.id) for each in site.plan().plan.steps] == ["n1: agent:retire", "n1: server"]
+    assert [str(step.step.id) for step in site.plan().plan.steps] == ["n1: agent:retire", "n1: server"]
     site.hosts["n1/ssh"].refuses = frozenset({"agent"})
     assert site.outcomes(site.apply()) == {"n1: agent:retire": "failed", "n1: server": "blocked"}
     site.hosts["n1/ssh"].refuses = frozenset()
@@ -122,8 +122,8 @@ def test_a_key_that_a_coming_step_wants_is_left_to_it(tmp_path: Path) -> None:
         state=tmp_path,
     )
     (retire, coming) = site.plan().plan.steps
-    assert [each.key.name for each in retire.changes] == ["own"]
-    assert [each.key.name for each in coming.changes] == ["shared"]
+    assert [change.key.name for change in retire.changes] == ["own"]
+    assert [change.key.name for change in coming.changes] == ["shared"]
     assert site.apply().exit_code == 0
     assert site.hosts["n1/ssh"].values == {"shared": "new", "own": GONE}
 
@@ -175,7 +175,7 @@ def test_objects_inside_a_machine_are_retired_after_the_run_starts_it(tmp_path: 
     )
     site.on_set = lambda _system, name, _value: order.append(name)
     plan = site.plan().plan
-    late = {str(each.step.id): each.late for each in plan.steps if each.late}
+    late = {str(step.step.id): step.late for step in plan.steps if step.late}
     assert late == {"vm: inside:retire": "after vm: start", "vm: inside": "after vm: inside:retire"}
     assert site.apply().exit_code == 0
     assert order == ["vm", "old", "new"]

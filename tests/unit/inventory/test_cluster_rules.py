@@ -35,4 +35,4 @@ def test_what_a_cluster_cannot_be_is_refused(loads: Loads, servers: int, k3s: st
         return
     with pytest.raises(UsageError) as caught:
         loads(text)
-    assert [words in each.summary for each in caught.value.diagnostics] == [True]
+    assert [words in diagnostic.summary for diagnostic in caught.value.diagnostics] == [True]

@@ -40,8 +40,8 @@ def holds(path: Path, data: bytes) -> None:
     else:
         return
     assert problems
-    assert all(each.summary for each in problems)
-    places = [each.source for each in problems if each.source is not None]
+    assert all(problem.summary for problem in problems)
+    places = [problem.source for problem in problems if problem.source is not None]
     assert all(min(place.line, place.column, place.width) >= 1 for place in places)
 
 

@@ -60,7 +60,7 @@ def test_a_placeholder_of_a_host_key_names_what_helps_there(loads: Loads) -> Non
 @pytest.mark.parametrize("rest", ["", "nodes: {}\n", "nodes: null\n"])
 def test_hypervisors_have_their_names_without_any_node(loads: Loads, rest: str) -> None:
     inventory = loads(SITE.partition("profiles:")[0] + rest)
-    assert [each.name for each in inventory.hypervisors.values()] == ["pve"]
+    assert [hypervisor.name for hypervisor in inventory.hypervisors.values()] == ["pve"]
 
 
 def test_a_name_within_a_hypervisor_is_told_without_any_node(fails: Fails) -> None:
@@ -74,7 +74,7 @@ def test_a_name_within_a_hypervisor_is_told_without_any_node(fails: Fails) -> No
 @pytest.mark.parametrize("base", ["site.yaml", "./site.yaml", "loop.yaml"])
 def test_a_loop_of_extends_is_an_error(write: Write, fails: Fails, base: str) -> None:
     write("extends: site.yaml\n", "loop.yaml")
-    codes = {each.code for each in fails(f"extends: {base}\n" + SITE)}
+    codes = {fail.code for fail in fails(f"extends: {base}\n" + SITE)}
     assert codes == {"INVENTORY_EXTENDS"}
 
 
@@ -143,7 +143,7 @@ def test_a_range_spreads_rail_addresses_too(loads: Loads) -> None:
 )
 def test_a_range_that_does_not_fit_is_an_error(fails: Fails, key: str, address: str, words: str) -> None:
     problems = fails(SITE + f'  "{key}": {{ address: {address} }}\n')
-    assert any(words in each.summary and each.code == "INVENTORY_RANGE" for each in problems)
+    assert any(words in problem.summary and problem.code == "INVENTORY_RANGE" for problem in problems)
 
 
 @pytest.mark.parametrize("keys", [("w-[1-30000]",), ("w-[1-10000]", "x-[1-20000]")])
@@ -152,7 +152,7 @@ def test_too_many_nodes_are_refused_with_their_number_and_the_limit(
 ) -> None:
     text = SITE + "".join(f'  "{key}": {{ address: 10.0.0.20 }}\n' for key in keys)
     own = len(SITE.partition("nodes:\n")[2].splitlines())
-    (problem,) = [each for each in fails(text) if each.code == "INVENTORY_TOO_LARGE"]
+    (problem,) = [fail for fail in fails(text) if fail.code == "INVENTORY_TOO_LARGE"]
     assert problem.summary == f"too many nodes: {30000 + own} (limit 20000)"
     assert problem.source is not None
     assert keys[-1] in problem.source.text
@@ -313,7 +313,7 @@ def test_every_problem_comes_at_once_in_order_of_the_file(fails: Fails) -> None:
         .replace("vmid: 102", "vmid: 101")
     )
     problems = fails(text + "nodse: {}\n")
-    found = [(each.code, marked(each)) for each in problems]
+    found = [(problem.code, marked(problem)) for problem in problems]
     assert found == [
         ("INVENTORY_MISSING_KEY", "access"),
         ("INVENTORY_UNKNOWN_KEY", "usr"),
@@ -322,7 +322,7 @@ def test_every_problem_comes_at_once_in_order_of_the_file(fails: Fails) -> None:
         ("INVENTORY_DUPLICATE", "101"),
         ("INVENTORY_UNKNOWN_KEY", "nodse"),
     ]
-    assert "did you mean user?" in " ".join(each.summary for each in problems)
+    assert "did you mean user?" in " ".join(problem.summary for problem in problems)
     assert "did you mean nodes?" in problems[-1].summary
 
 
@@ -337,7 +337,7 @@ LOCK = f"version: 1\nimages: {{ debian-12: {{ url: https://images.example/debian
 
 def test_the_lock_pins_what_the_inventory_leaves_open(loads: Loads, write: Write) -> None:
     text = SITE.replace("ab" * 32, "<64 hex digits>")
-    assert [each.code for each in loads(text).placeholders()] == ["PLACEHOLDER"]
+    assert [placeholder.code for placeholder in loads(text).placeholders()] == ["PLACEHOLDER"]
     assert loads(text).image_pin("debian-12") is None
     write(LOCK, "provision.lock.yaml")
     inventory = loads(text)
@@ -351,13 +351,13 @@ def test_a_pin_of_another_url_is_none(loads: Loads, write: Write) -> None:
     write(LOCK.replace("debian.img", "older.img"), "provision.lock.yaml")
     inventory = loads(SITE.replace("ab" * 32, "<64 hex digits>"))
     assert inventory.image_pin("debian-12") is None
-    assert [each.code for each in inventory.placeholders()] == ["PLACEHOLDER"]
+    assert [placeholder.code for placeholder in inventory.placeholders()] == ["PLACEHOLDER"]
 
 
 def test_a_broken_lock_is_a_usage_error(write: Write, fails: Fails) -> None:
     write("version: 2\nimages: { a: { url: x } }\nother: 1\n", "provision.lock.yaml")
     problems = fails(SITE)
-    assert [each.code for each in problems] == ["LOCK_INVALID"] * 3
+    assert [problem.code for problem in problems] == ["LOCK_INVALID"] * 3
 
 
 @pytest.mark.parametrize("kind", ["[file]", "{ a: b }", "null", "7", "nosuch"])

@@ -139,7 +139,7 @@ def test_a_mistake_is_found_where_it_was_made(
 
 def _found(problems: object, code: str, mark: str, words: str) -> None:
     assert isinstance(problems, tuple)
-    shown = [(each.code, marked(each), each.summary) for each in problems]
+    shown = [(problem.code, marked(problem), problem.summary) for problem in problems]
     assert any(
         found == code and words in summary and (not mark or covered == mark)
         for found, covered, summary in shown
@@ -236,7 +236,7 @@ RESOURCE_CASES = [
 @pytest.mark.parametrize(("resources", "words"), RESOURCE_CASES)
 def test_a_wrong_resource_is_found_once_in_its_profile(fails: Fails, resources: str, words: str) -> None:
     problems = fails(SITE.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],"))
-    shown = [(each.summary, each.source.line if each.source else 0) for each in problems]
+    shown = [(problem.summary, problem.source.line if problem.source else 0) for problem in problems]
     assert any(words in summary for summary, _ in shown), shown
     assert {line for _, line in shown} == {17}
     assert len(shown) <= 2
@@ -271,7 +271,7 @@ def test_an_address_is_reserved_only_where_somebody_hands_them_out(fails: Fails)
 
 def test_without_access_each_key_says_what_to_write(fails: Fails) -> None:
     problems = fails(SITE.replace("access: { user: debian, key: ~/.ssh/id }\n", ""))
-    assert [each.remedy.partition("write ")[2].partition(" ")[0].rstrip(",") for each in problems] == [
+    assert [problem.remedy.partition("write ")[2].partition(" ")[0].rstrip(",") for problem in problems] == [
         "access.user",
         "access.key",
     ]

@@ -82,8 +82,10 @@ def test_every_secret_of_a_part_is_opened_and_all_problems_come_at_once(loads: L
     inventory = loads(text + "k3s: { version: v1.35.7+k3s1, token: !secret { env: PROVISION_TEST_C } }\n")
     parts = [((key,), getattr(inventory, key)) for key in ("hypervisors", "nodes", "k3s")]
     problems = unopenable(inventory, parts)
-    assert [(each.code, each.source is not None) for each in problems] == [("SECRET_UNREADABLE", True)] * 3
-    named = [each.summary.partition("PROVISION_TEST_")[2][:1] for each in problems]
+    assert [(problem.code, problem.source is not None) for problem in problems] == [
+        ("SECRET_UNREADABLE", True)
+    ] * 3
+    named = [problem.summary.partition("PROVISION_TEST_")[2][:1] for problem in problems]
     assert named == ["A", "B", "C"], "each once, though nodes share their profile's list"
 
 
@@ -105,7 +107,7 @@ def test_files_that_plan_would_open_are_looked_for_only_when_asked(loads: Loads,
     text = SITE.replace("key: ~/.ssh/id", "key: ./no-key, known_hosts: ./later")
     inventory = loads(text.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],"))
     problems = unopenable(inventory, [(("access",), inventory.access), (("nodes",), inventory.nodes)])
-    assert [(each.code, marked(each), each.remedy.partition(":")[0]) for each in problems] == [
+    assert [(problem.code, marked(problem), problem.remedy.partition(":")[0]) for problem in problems] == [
         ("FILE_UNREADABLE", "./no-key", "correct the name, or create a key"),
         ("FILE_UNREADABLE", "./gone.j2", "correct the name, or create the file"),
         ("FILE_UNREADABLE", "./folder", "correct the name, or create the file"),

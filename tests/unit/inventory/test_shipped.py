@@ -47,7 +47,7 @@ def test_lab_inventory_uses_every_role_of_site_and_nothing_unsupported() -> None
     for name, role in roles_of(read_playbook("site")).items():
         if name not in of_hosts - {"shared_storage"}:
             continue  # the lab has no cluster, and no file server
-        assert any(role.declared(inventory, each) for each in subjects), name
+        assert any(role.declared(inventory, subject) for subject in subjects), name
     assert unsupported(inventory) == ()
     for cls in ("reboot-hypervisor", "reboot-guest", "power-cycle", "console-loss", "delete"):
         assert inventory.consent(cls) is Consent.ALLOW
@@ -56,15 +56,15 @@ def test_lab_inventory_uses_every_role_of_site_and_nothing_unsupported() -> None
 def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:
     inventory = load(ROOT / "inventories" / "lab.yaml", environ={})
     kinds = {"file", "package", "service", "sysctl", "kernel_module", "command"}
-    assert {each.kind for each in inventory.hypervisors["pve"].host_resources} == kinds
-    assert {each.kind for each in inventory.nodes["vm-1"].host_resources} == kinds
+    assert {resource.kind for resource in inventory.hypervisors["pve"].host_resources} == kinds
+    assert {resource.kind for resource in inventory.nodes["vm-1"].host_resources} == kinds
 
 
 def test_what_no_role_serves_is_named_with_its_place() -> None:
     for path in sorted((ROOT / "inventories").glob("*.yaml")):
         inventory = load(path, environ={})
         problems = [each.problem(inventory) for each in unsupported(inventory)]
-        assert all(each.source is not None for each in problems), path
+        assert all(problem.source is not None for problem in problems), path
 
 
 def test_the_two_nodes_with_roce_are_served_whole() -> None:
@@ -122,4 +122,4 @@ def test_placeholders_are_accepted_and_named_with_the_command(tmp_path: Path) ->
     path = tmp_path / "homelab.yaml"
     path.write_text("\n".join(lines))
     problems = load(path, environ={}).placeholders()
-    assert [each.remedy.split()[1] for each in problems] == ["pin", "bootstrap"]
+    assert [problem.remedy.split()[1] for problem in problems] == ["pin", "bootstrap"]

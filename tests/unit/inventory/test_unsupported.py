@@ -29,7 +29,7 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
     assert old in SITE
     inventory = loads(SITE.replace(old, new, 1))
     problems = [each.problem(inventory) for each in unsupported(inventory)]
-    shown = [(each.summary, each.source.text if each.source else "") for each in problems]
+    shown = [(problem.summary, problem.source.text if problem.source else "") for problem in problems]
     assert [(words in summary, f"(role {role})" in summary, line in text) for summary, text in shown] == [
         (True, True, True)
     ], shown

@@ -95,7 +95,7 @@ def test_a_quoted_number_is_no_number(fails: Fails) -> None:
 @pytest.mark.usefixtures("parser")
 def test_a_tab_is_named(fails: Fails) -> None:
     problems = fails("version: 1\nname: a\nproxy:\n\tno_proxy: []\n")
-    assert [(each.code, each.source.line if each.source else 0) for each in problems] == [
+    assert [(problem.code, problem.source.line if problem.source else 0) for problem in problems] == [
         ("INVENTORY_TAB", 4)
     ]
 
@@ -103,7 +103,7 @@ def test_a_tab_is_named(fails: Fails) -> None:
 @pytest.mark.usefixtures("parser")
 def test_a_tab_in_flow_indentation_is_named_too(fails: Fails) -> None:
     problems = fails(SITE + "proxy: {\n\tno_proxy: [] }\n")
-    assert [each.code for each in problems] == ["INVENTORY_TAB"]
+    assert [problem.code for problem in problems] == ["INVENTORY_TAB"]
 
 
 @pytest.mark.usefixtures("parser")
@@ -154,7 +154,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 @pytest.mark.usefixtures("parser")
 def test_what_is_no_inventory_is_one_clear_error(fails: Fails, text: str | bytes, code: str) -> None:
-    assert [each.code for each in fails(text)] == [code]
+    assert [fail.code for fail in fails(text)] == [code]
 
 
 def test_a_file_of_50_mb_is_refused_unread(tmp_path: Path) -> None:
@@ -168,17 +168,17 @@ def test_a_file_of_50_mb_is_refused_unread(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("parser")
 def test_unknown_tags_and_documents_are_errors(fails: Fails) -> None:
     codes = {
-        each.code for each in fails(SITE + "proxy: !!python/object:os.system {}\nvars: { a: !secrt x }\n")
+        fail.code for fail in fails(SITE + "proxy: !!python/object:os.system {}\nvars: { a: !secrt x }\n")
     }
     assert codes == {"INVENTORY_TAG"}
-    assert [each.code for each in fails(SITE + "---\nname: other\n")] == ["INVENTORY_DOCUMENTS"]
+    assert [fail.code for fail in fails(SITE + "---\nname: other\n")] == ["INVENTORY_DOCUMENTS"]
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", tmp_path, tmp_path / ("x" * 300), tmp_path / "a\0b"):
         with pytest.raises(UsageError) as caught:
             load(path)
-        assert [each.code for each in caught.value.diagnostics] == ["INVENTORY_UNREADABLE"]
+        assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["INVENTORY_UNREADABLE"]
         assert caught.value.exit_code == ExitCode.USAGE
 
 
@@ -205,7 +205,7 @@ def test_block_scalars_keep_shell_variables(loads: Loads) -> None:
 
 def test_unset_variables_are_all_named_with_their_place(fails: Fails) -> None:
     problems = fails(SITE.replace("cores: 2", 'cores: "${CORES}"').replace("user: debian", 'user: "${WHO}"'))
-    named = [(each.code, marked(each)) for each in problems if each.code == "INVENTORY_VARIABLE"]
+    named = [(problem.code, marked(problem)) for problem in problems if problem.code == "INVENTORY_VARIABLE"]
     assert named == [("INVENTORY_VARIABLE", '"${WHO}"'), ("INVENTORY_VARIABLE", '"${CORES}"')]
 
 

@@ -57,19 +57,19 @@ def test_a_vm_knows_its_card_by_id_only(inventory: Path) -> None:
 def test_the_site_is_asked_once_and_hosts_without_an_answer_are_named(tmp_path: Path) -> None:
     world = World(tmp_path)
     site = world.site()
-    found = cards(site, Cancel())
-    assert [(card.host, card.slot, card.aliases) for card in found.cards if card.aliases] == [
+    listed = cards(site, Cancel())
+    assert [(card.host, card.slot, card.aliases) for card in listed.cards if card.aliases] == [
         ("pve", "0000:02:00", ("one",))
     ]
-    assert set(found.away) == {"vm-gpu"}
-    assert not found.failed
+    assert set(listed.away) == {"vm-gpu"}
+    assert not listed.failed
     assert cards(site, Cancel(), targets=("pve",)).away == {}
 
 
 def test_cards_as_a_table() -> None:
     models = models_of(LSPCI.decode())
-    found = cards_of("pve", (GPU, AUDIO, OTHER), {"0000:02:00": ("one",)}, models, uuids_of(SMI.decode()))
-    text = shown(lambda console: print_cards(console, found, {"vm-gpu": "vm-gpu is off"}))
+    listed = cards_of("pve", (GPU, AUDIO, OTHER), {"0000:02:00": ("one",)}, models, uuids_of(SMI.decode()))
+    text = shown(lambda console: print_cards(console, listed, {"vm-gpu": "vm-gpu is off"}))
     lines = text.splitlines()
     assert lines[0].split() == ["host", "slot", "id", "group", "driver", "alias", "model"]
     assert lines[1].split()[:6] == ["pve", "0000:02:00", "10de:2204", "10de:1aef", "14", "vfio-pci"]

@@ -260,17 +260,17 @@ def test_a_person_reads_the_problems_of_a_plan_once(
 
 
 def test_the_events_of_a_plan_say_all_of_it() -> None:
-    found = list(plan_events("r1", plan_masked(PLAN, lambda text: text.replace("pool", "(masked)"))))
-    changes = [each for each in found if isinstance(each, events.ChangePlanned)]
+    emitted = list(plan_events("r1", plan_masked(PLAN, lambda text: text.replace("pool", "(masked)"))))
+    changes = [each for each in emitted if isinstance(each, events.ChangePlanned)]
     assert [change.key for change in changes] == [str(c.key) for s in PLAN.steps for c in s.changes]
-    text = json.dumps([each.as_json() for each in found])
+    text = json.dumps([each.as_json() for each in emitted])
     assert "hunter2" not in text
     assert "pool" not in text
     assert any(change.by_hand for change in changes)
     assert any(change.owed for change in changes)
-    opened = {(each.subject, each.role) for each in found if isinstance(each, events.StepOpen)}
+    opened = {(each.subject, each.role) for each in emitted if isinstance(each, events.StepOpen)}
     assert opened == {(s.step.id.subject, s.step.id.role) for s in PLAN.steps if s.late or s.unreached}
-    made = found[-1]
+    made = emitted[-1]
     assert isinstance(made, events.PlanMade)
     assert made.changes == len(changes)
     assert made.empty is False

@@ -88,14 +88,14 @@ class Item:
 
     def changes(self, snapshot: Snapshot) -> tuple[Change, ...]:
         now = snapshot[Value(self.name)]
-        found = []
+        differences = []
         if now != self.want:
             op = Op.REPLACE if self.replaces else Op.CREATE if now is None else Op.UPDATE
             settles = Settles.WITHIN if self.within else Settles.NOW
-            found.append(Change(op, "value", now, self.want, settles, self.within))
+            differences.append(Change(op, "value", now, self.want, settles, self.within))
         if self.boots and snapshot[Value(f"running {self.name}")] != self.want:
-            found.append(Change(Op.UPDATE, "running", None, self.want, Settles.AFTER_EFFECT))
-        return tuple(found)
+            differences.append(Change(Op.UPDATE, "running", None, self.want, Settles.AFTER_EFFECT))
+        return tuple(differences)
 
     def fix(self, snapshot: Snapshot) -> Remedy:
         del snapshot
@@ -195,7 +195,7 @@ class FakeDriver:
             self.host.by_itself[name] = (left - 1, value)
             if left <= 1:
                 self.host.values[name] = value
-        found = {
+        answers = {
             query: self.host.unknown.get(query.name, self.host.values.get(query.name)) for query in queries
         }
         rebuild = any(each.cls.needs_boot for each in self.host.pending)
@@ -204,7 +204,7 @@ class FakeDriver:
             for each, boot in self.host.pending.items()
             if not is_satisfied(each.cls, boot, self.host.boot_id, rebuild_owed=rebuild)
         )
-        return Snapshot(self.system, self.host.boot_id, found, pending)
+        return Snapshot(self.system, self.host.boot_id, answers, pending)
 
     def act(
         self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel

@@ -44,14 +44,14 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
     book.step("run-a", STEP, "changed", 2.0, "")
     book.end("run-a", 3.0, 0, {"n1/ssh": 3}, interrupted=False)
     book.close()
-    found = past_runs.run(path, "run-")
-    assert found is not None
-    assert found["exit_code"] == 0
-    assert found["changes"][0]["fields"] == (
+    record = past_runs.run(path, "run-")
+    assert record is not None
+    assert record["exit_code"] == 0
+    assert record["changes"][0]["fields"] == (
         '[["~", "content", "old", "***"], ["~", "key", "(secret)", "(secret)"]]'
     )
-    assert found["changes"][0]["output"] == "password ***"
-    assert found["effects"][0]["output"] == "with ***"
+    assert record["changes"][0]["output"] == "password ***"
+    assert record["effects"][0]["output"] == "with ***"
     assert [run["id"] for run in past_runs.runs(path)] == ["run-a"]
     assert past_runs.usually(path, "lab") == {STEP: 2.0}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -65,9 +65,9 @@ def test_what_is_about_to_begin_is_on_the_disk_before_it_begins(tmp_path: Path) 
     seen: list[list[dict[str, object]]] = []
 
     def on_set(*_: str) -> None:
-        found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
-        assert found is not None
-        seen.append(found["intents"])
+        record = past_runs.run(tmp_path / "journal.sqlite", "run-1")
+        assert record is not None
+        seen.append(record["intents"])
 
     site.on_set = on_set
     site.apply()
@@ -79,9 +79,9 @@ def test_a_failed_effect_is_written_down_with_all_of_its_output(tmp_path: Path) 
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", restarts="x.service")], on_own())
     site = FakeSite([role], hosts={"n1/ssh": host}, state=tmp_path)
     assert site.apply().exit_code == 1
-    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
-    assert found is not None
-    assert found["effects"][0]["output"] == "cannot restart x.service: " + "why " * 200
+    record = past_runs.run(tmp_path / "journal.sqlite", "run-1")
+    assert record is not None
+    assert record["effects"][0]["output"] == "cannot restart x.service: " + "why " * 200
 
 
 def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) -> None:

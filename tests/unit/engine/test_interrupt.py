@@ -93,9 +93,9 @@ def test_a_run_that_is_interrupted_before_its_last_reboot_says_so(tmp_path: Path
     assert [(str(step.outcome), step.reason) for step in report.steps] == [
         ("blocked", "interrupted before its reboot")
     ]
-    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
-    assert found is not None
-    assert (found["exit_code"], found["interrupted"]) == (130, True)
+    record = past_runs.run(tmp_path / "journal.sqlite", "run-1")
+    assert record is not None
+    assert (record["exit_code"], record["interrupted"]) == (130, True)
     assert site.hosts["n1/ssh"].reboots == 0
     site.on_set = None
     assert site.apply().exit_code == 0
@@ -122,10 +122,10 @@ def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: P
     assert next(iter(step.changed)).key.name == "vm"
     assert [event.verdict for event in site.events if isinstance(event, ChangeMade)] == ["indeterminate"]
     assert [UPID in str(event.diagnostic) for event in site.events if isinstance(event, Problem)] == [True]
-    found = past_runs.run(tmp_path / "journal.sqlite", "run-1")
-    assert found is not None
-    assert UPID in found["steps"][0]["reason"]
-    assert UPID in found["problems"][0]["diagnostic"]
+    record = past_runs.run(tmp_path / "journal.sqlite", "run-1")
+    assert record is not None
+    assert UPID in record["steps"][0]["reason"]
+    assert UPID in record["problems"][0]["diagnostic"]
     site.on_set = None
     assert site.outcomes(site.apply()) == {"n1: r": "unchanged"}  # looked up: it was done
     assert api.acts == 1

@@ -90,8 +90,8 @@ def test_a_playbook_is_read() -> None:
             {"verify": "all", "after": "r"},
         ],
     }
-    found = parse_playbook(data, "p.yaml")
-    assert found.entries == (
+    playbook = parse_playbook(data, "p.yaml")
+    assert playbook.entries == (
         Entry("r", ("a", "b"), (), 2, "Sure?"),
         Entry("s", ("a",), serial=1, stop_on_failure=True),
         Entry("verify", (), ("r",)),

@@ -67,26 +67,26 @@ def snapshot(color: object, weather: object = "dry") -> Snapshot:
 
 def test_an_unknown_answer_needs_attention_and_is_not_corrected() -> None:
     source = Source("site.yaml", 3, 5)
-    found = difference(Wall(source=source), snapshot(Unknown("no lamp"), Unknown("no window")))
-    assert found is not None
-    assert found.changes == (
+    differing = difference(Wall(source=source), snapshot(Unknown("no lamp"), Unknown("no window")))
+    assert differing is not None
+    assert differing.changes == (
         Change(Op.ATTENTION, "color wall", "unknown: no lamp"),
         Change(Op.ATTENTION, "weather", "unknown: no window"),
     )
-    assert isinstance(found.remedy, Impossible)
-    diagnostic = found.remedy.diagnostic
+    assert isinstance(differing.remedy, Impossible)
+    diagnostic = differing.remedy.diagnostic
     assert (diagnostic.code, diagnostic.subject, diagnostic.source) == ("UNKNOWN", SYSTEM, source)
     assert diagnostic.summary == "the state of wall wall is unknown: no lamp"
     assert diagnostic.evidence == ("color wall: no lamp", "weather: no window")
     assert diagnostic.untouched
-    assert (found.effects, found.risks) == ((), ())
+    assert (differing.effects, differing.risks) == ((), ())
 
 
 def test_one_unknown_answer_hides_what_the_others_would_say() -> None:
-    found = difference(Wall(), snapshot("black", Unknown("no window")))
-    assert found is not None
-    assert [change.op for change in found.changes] == [Op.ATTENTION]
-    assert isinstance(found.remedy, Impossible)
+    differing = difference(Wall(), snapshot("black", Unknown("no window")))
+    assert differing is not None
+    assert [change.op for change in differing.changes] == [Op.ATTENTION]
+    assert isinstance(differing.remedy, Impossible)
 
 
 @pytest.mark.parametrize(("color", "paths"), [("white", []), ("black", ["color"])])

@@ -39,8 +39,8 @@ def test_the_schema_is_json_and_describes_every_key() -> None:
     assert schema["$defs"]["Node"]["properties"]["memory"]["description"] == "Memory."
     assert schema["additionalProperties"] is False
     for part in (schema, *schema["$defs"].values()):
-        for name, found in part.get("properties", {}).items():
-            assert found.get("description"), name
+        for name, described in part.get("properties", {}).items():
+            assert described.get("description"), name
 
 
 # ---------------------------------------------------------------- examples of the reference

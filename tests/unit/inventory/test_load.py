@@ -221,7 +221,7 @@ def test_selectors_follow_from_what_nodes_declare(loads: Loads) -> None:
         "  bare: { address: 10.0.0.20, rails: { r0: { device: eth1 } } }\nk3s: { version: v1.35.7+k3s1 }\n"
     )
     inventory = loads(text)
-    found = {
+    loaded = {
         selector: [each.name for each in select(inventory, selector)]
         for selector in (
             "hypervisors",
@@ -234,7 +234,7 @@ def test_selectors_follow_from_what_nodes_declare(loads: Loads) -> None:
             "cluster",
         )
     }
-    assert found == {
+    assert loaded == {
         "hypervisors": ["pve"],
         "nodes": ["vm-1", "vm-2", "bare"],
         "nodes.virtual": ["vm-1", "vm-2"],
@@ -250,8 +250,8 @@ def test_selectors_follow_from_what_nodes_declare(loads: Loads) -> None:
 
 def test_consent_follows_the_policy_and_its_defaults(loads: Loads) -> None:
     inventory = loads(SITE + "policy: { allow: [reboot-guest], ask: [restart], never: [delete] }\n")
-    found = [inventory.consent(each) for each in ("reboot-guest", "restart", "delete", "initramfs")]
-    assert found == [Consent.ALLOW, Consent.ASK, Consent.NEVER, None]
+    consents = [inventory.consent(each) for each in ("reboot-guest", "restart", "delete", "initramfs")]
+    assert consents == [Consent.ALLOW, Consent.ASK, Consent.NEVER, None]
 
 
 def test_a_login_is_the_hosts_own_over_access(loads: Loads, tmp_path: Path) -> None:
@@ -313,8 +313,8 @@ def test_every_problem_comes_at_once_in_order_of_the_file(fails: Fails) -> None:
         .replace("vmid: 102", "vmid: 101")
     )
     problems = fails(text + "nodse: {}\n")
-    found = [(problem.code, marked(problem)) for problem in problems]
-    assert found == [
+    places = [(problem.code, marked(problem)) for problem in problems]
+    assert places == [
         ("INVENTORY_MISSING_KEY", "access"),
         ("INVENTORY_UNKNOWN_KEY", "usr"),
         ("INVENTORY_VALUE", "1GB"),

@@ -141,8 +141,8 @@ def _found(problems: object, code: str, mark: str, words: str) -> None:
     assert isinstance(problems, tuple)
     shown = [(problem.code, marked(problem), problem.summary) for problem in problems]
     assert any(
-        found == code and words in summary and (not mark or covered == mark)
-        for found, covered, summary in shown
+        problem_code == code and words in summary and (not mark or covered == mark)
+        for problem_code, covered, summary in shown
     ), shown
     assert len(problems) <= 2, shown
 

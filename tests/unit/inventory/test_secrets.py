@@ -13,9 +13,9 @@ from .conftest import SITE, Loads, marked
 
 
 def token(inventory: Inventory) -> Secret:
-    found = inventory.hypervisors["pve"].api.token
-    assert found is not None
-    return found
+    token = inventory.hypervisors["pve"].api.token
+    assert token is not None
+    return token
 
 
 def with_secret(loads: Loads, reference: str) -> Secret:

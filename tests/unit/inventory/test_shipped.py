@@ -74,10 +74,10 @@ def test_the_two_nodes_with_roce_are_served_whole() -> None:
 
 def test_the_homelab_is_the_one_of_the_facts() -> None:
     nodes = load(ROOT / "inventories" / "homelab.yaml", environ={}).nodes
-    found = {
+    names = {
         name: (node.vmid, node.address, node.cores, node.memory, node.disk) for name, node in nodes.items()
     }
-    assert found == {
+    assert names == {
         "vm-1": (100, "192.168.100.53", 4, 4096, 61440),
         "vm-2": (101, "192.168.100.54", 4, 4096, 61440),
         "vm-gpu": (102, "192.168.100.55", 8, 16384, 204800),

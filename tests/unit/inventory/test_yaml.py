@@ -65,10 +65,10 @@ def test_a_mac_of_digits_stays_a_mac(loads: Loads) -> None:
 @pytest.mark.usefixtures("parser")
 def test_free_mappings_follow_yaml_1_2_core(loads: Loads, typed: str, core: object) -> None:
     site = SITE.replace("vmid: 101,", "vmid: 101, k3s: server,")
-    found = loads(site + f"k3s: {{ version: v1.35.7+k3s1, config: {{ key: {typed} }} }}\n").k3s
-    assert found is not None
-    assert found.config["key"] == core
-    assert type(found.config["key"]) is type(core)
+    k3s = loads(site + f"k3s: {{ version: v1.35.7+k3s1, config: {{ key: {typed} }} }}\n").k3s
+    assert k3s is not None
+    assert k3s.config["key"] == core
+    assert type(k3s.config["key"]) is type(core)
 
 
 def test_template_values_print_as_they_were_typed(loads: Loads) -> None:

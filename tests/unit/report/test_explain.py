@@ -79,8 +79,8 @@ SEEN = Snapshot(
 
 
 def text_of(text: str) -> str:
-    found = explained({GUEST_STEP.step.id: STATE}, {"vm-1/ssh": SEEN}, text)
-    parts = [shown(lambda console, each=each: print_explained(console, each)) for each in found]  # type: ignore[misc]  # the default binds the loop
+    explanations = explained({GUEST_STEP.step.id: STATE}, {"vm-1/ssh": SEEN}, text)
+    parts = [shown(lambda console, each=each: print_explained(console, each)) for each in explanations]  # type: ignore[misc]  # the default binds the loop
     return "".join(parts)
 
 

@@ -52,14 +52,14 @@ def journal(path: Path, *, ended: bool = True) -> Path:
 
 
 def row(file: Path) -> dict[str, Any]:
-    found = run(file, "2026")
-    assert found is not None
-    return found
+    kept = run(file, "2026")
+    assert kept is not None
+    return kept
 
 
 def test_runs_are_listed_with_how_they_ended(tmp_path: Path) -> None:
-    found = [record(each) for each in runs(journal(tmp_path))]
-    line = shown(lambda console: print_runs(console, found)).strip()
+    kept = [record(each) for each in runs(journal(tmp_path))]
+    line = shown(lambda console: print_runs(console, kept)).strip()
     assert line.startswith("20260101-abc  2")
     assert line.endswith("apply  lab  1 min 01 s  failed")
 
@@ -157,11 +157,11 @@ def test_a_step_is_shown_with_the_time_when_it_really_began(
     monkeypatch.setattr(time, "time", lambda: 9000.0)
     book.step("20260101-abc", STEP, "changed", 42.0, "")
     book.close()
-    found = record(row(tmp_path / "journal"))
-    assert (found.started, found.steps[0].started) == (1000.0, 3600.0)
+    kept = record(row(tmp_path / "journal"))
+    assert (kept.started, kept.steps[0].started) == (1000.0, 3600.0)
     line = f"{time_of_day(3600.0)} vm-1: base_os: changed, 42 s"
-    assert line in shown(lambda console: print_run(console, found))
-    assert time_of_day(3600.0) in html_report(found)
+    assert line in shown(lambda console: print_run(console, kept))
+    assert time_of_day(3600.0) in html_report(kept)
 
 
 def test_a_journal_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_journal_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) 
     book.begin("20260102-abc", "lab", "verify", "root@here")
     check(book, "20260102-abc", "the clock is right", "proven", 5.0)
     book.close()
-    found = run(file, "20260102")
-    assert found is not None
-    assert record(found).checks[0].started == 5.0
+    kept = run(file, "20260102")
+    assert kept is not None
+    assert record(kept).checks[0].started == 5.0
 
 
 class Page(HTMLParser):

@@ -98,22 +98,22 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> list[s
 
 def _of_object(value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any]) -> list[str]:
     properties, rest = schema.get("properties", {}), schema.get("additionalProperties")
-    found = [f"{name} is missing" for name in schema.get("required", []) if name not in value]
+    faults = [f"{name} is missing" for name in schema.get("required", []) if name not in value]
     for name, each in value.items():
         if name not in properties and rest is None:
-            found.append(f"{name} is not in the schema")
+            faults.append(f"{name} is not in the schema")
         else:
-            found += problems(each, properties.get(name, rest), root)
-    return found
+            faults += problems(each, properties.get(name, rest), root)
+    return faults
 
 
 def _of_array(value: list[Any], schema: dict[str, Any], root: dict[str, Any]) -> list[str]:
     prefix = schema.get("prefixItems", [])
     fits = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))
-    found = [] if fits else [f"{value!r} has the wrong length"]
+    faults = [] if fits else [f"{value!r} has the wrong length"]
     for number, each in enumerate(value):
-        found += problems(each, prefix[number] if number < len(prefix) else schema["items"], root)
-    return found
+        faults += problems(each, prefix[number] if number < len(prefix) else schema["items"], root)
+    return faults
 
 
 def _is(value: object, kind: str) -> bool:

@@ -25,6 +25,7 @@ from provision.hosts.apt_sources import (
     releases_of_node,
     sources_text,
 )
+from provision.hosts.package_needs import PackageRequest
 from provision.hosts.pinned_files import PACKAGES
 from provision.hosts.queries.apt import Offers, read_policy
 from provision.hosts.queries.shell import ShellResult
@@ -117,7 +118,7 @@ def fetch_packages(
 
 def _may_need(inventory: Inventory, node: Node) -> bool:
     """Whether a node's roles install anything, as far as this is known before an archive is read."""
-    return any(requests for requests in _requests(inventory, node, lambda _names: {}, is_certain=False))
+    return any(True for _ in _requests(inventory, node, lambda _names: {}, is_certain=False))
 
 
 def _requests(
@@ -126,7 +127,7 @@ def _requests(
     archive: Callable[[Sequence[str]], Mapping[str, Offers]],
     *,
     is_certain: bool = True,
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[PackageRequest]:
     for domain in domains():
         if domain.packages and domain.concerns(inventory):
             try:
@@ -134,7 +135,7 @@ def _requests(
             except Permanent:
                 if is_certain:
                     raise
-                yield ("?",)  # it wants something of the archive
+                yield PackageRequest(("?",))  # it wants something of the archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +165,16 @@ class _Part:
             apt.open(sources_text(self.release, urls, keyring, expires=False, only_packages=True))
             yield from indexes
             archive = lambda names: _offers(apt.policy(names))  # noqa: E731 - one line
-            wanted: dict[tuple[str, ...], list[str]] = {}
+            wanted: dict[PackageRequest, list[str]] = {}
             for node in self.nodes:
-                for requests in _requests(self.inventory, node, archive):
-                    wanted.setdefault(requests, []).append(node.name)
-            for requests, names in wanted.items():
+                for request in _requests(self.inventory, node, archive):
+                    wanted.setdefault(request, []).append(node.name)
+            for request, names in wanted.items():
                 for status, who in ((None, names), *self._statuses(names)):
-                    files = apt.transaction(requests, status)
+                    files = apt.transaction(request.words, status, recommends=request.recommends)
                     if isinstance(files, str):
                         words = ", ".join(who[:10])
-                        self.note(f"packages {', '.join(requests)} of {words}: left out: {files}")
+                        self.note(f"packages {', '.join(request.words)} of {words}: left out: {files}")
                         continue
                     for file in files:
                         yield self._package(root, file, tuple(who))

@@ -78,7 +78,7 @@ class AptRoot:
             f'Dir::State::status "{self.folder}/status";\nDir::Cache "{self.folder}/cache";\n'
             f'Dir::Log "{self.folder}/log";\n'
             f'APT::Architecture "{self.architecture}";\nAPT::Architectures {{ "{self.architecture}"; }};\n'
-            'APT::Install-Recommends "false";\nAPT::Sandbox::User "root";\nAPT::Update::Error-Mode "any";\n'
+            'APT::Sandbox::User "root";\nAPT::Update::Error-Mode "any";\n'
             'Acquire::Languages "none";\nAcquire::CompressionTypes::Order { "xz"; "gz"; };\n'
             'Acquire::ForceHash "SHA256";\nDebug::NoLocking "true";\n'
         )
@@ -92,16 +92,18 @@ class AptRoot:
         return f"{archives}@packages\n{packages}"
 
     def transaction(
-        self, requests: Sequence[str], status: Path | None = None
+        self, requests: Sequence[str], status: Path | None = None, *, recommends: bool = True
     ) -> tuple[PackageFile, ...] | str:
         """Return what packages need, themselves included; the words of apt where it refuses.
 
         Args:
             requests: `NAME` or `NAME=VERSION`.
             status: what a host has installed, as dpkg's file `status`; None for nothing.
+            recommends: whether recommended packages come with them.
         """
         installed = () if status is None else ("-o", f"Dir::State::status={status}", *_MAY_MOVE)
-        command = ("apt-get", *installed, "-qq", "-y", "--print-uris", "install", "--", *requests)
+        more = () if recommends else ("--no-install-recommends",)
+        command = ("apt-get", *installed, *more, "-qq", "-y", "--print-uris", "install", "--", *requests)
         code, output = self._run(*command)
         if code:
             words = [line.strip() for line in output.splitlines() if "E: " in line or " Depends: " in line]

@@ -53,9 +53,8 @@ class Domain:
             empty for nothing.
         downloads: `(inventory) -> Iterable[Download]`: what it downloads and `provision pin` pins; empty for
             nothing.
-        packages: `(inventory, node, archive) -> Iterable[tuple[str, ...]]`: packages that its roles may
-            install on a node, by name or `NAME=VERSION`, those together that come in one transaction;
-            `archive` gives the offers of apt by name. Empty for nothing.
+        packages: `(inventory, node, archive) -> Iterable[PackageRequest]`: what its roles may install on a
+            node; `archive` gives the offers of apt by name. Empty for nothing.
         commands: functions with typer's annotations by the name of the command that they add to the CLI.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from provision.gpu.origins import ORIGINS, Gone, Wish, all_names, choose
 from provision.gpu.roles.gpu_driver import TOOLKIT, gone, managed_driver
-from provision.hosts.package_needs import PackageArchive
+from provision.hosts.package_needs import PackageArchive, PackageRequest
 from provision.inventory import Inventory
 from provision.inventory.models.node import Driver, Node
 from provision.values.errors import Permanent
@@ -22,7 +22,7 @@ KERNELS = {
 """Suffixes of kernel meta packages, as images have them."""
 
 
-def packages(inventory: Inventory, node: Node, archive: PackageArchive) -> Iterable[tuple[str, ...]]:
+def packages(inventory: Inventory, node: Node, archive: PackageArchive) -> Iterable[PackageRequest]:
     """Yield each set of packages that the driver may consist of.
 
     Raises:
@@ -32,16 +32,17 @@ def packages(inventory: Inventory, node: Node, archive: PackageArchive) -> Itera
     if driver is None or driver.origin is None:
         return
     if inventory.gpu is not None and inventory.gpu.toolkit == "host":
-        yield (TOOLKIT,)
+        yield PackageRequest((TOOLKIT,))
     if driver.origin not in KERNELS:
-        yield tuple(part.names[-1] for part in ORIGINS[driver.origin].parts[:1])  # of another archive
+        own = ORIGINS[driver.origin].parts[0]
+        yield PackageRequest(own.names[-1:])  # of another archive
         return
     yield from _sets(inventory, node, driver, archive)
 
 
 def _sets(
     inventory: Inventory, node: Node, driver: Driver, archive: PackageArchive
-) -> Iterator[tuple[str, ...]]:
+) -> Iterator[PackageRequest]:
     origin = driver.origin or ""
     kernels = KERNELS[origin]
     offers = archive(all_names(origin, driver.branch or "", kernels))
@@ -62,7 +63,8 @@ def _sets(
                 reasons.append((chosen, wish))
                 continue
             is_any = True
-            yield tuple(f"{name}={version}" if version else name for name, version in chosen.packages)
+            words = (f"{name}={version}" if version else name for name, version in chosen.packages)
+            yield PackageRequest(tuple(words), recommends=False)
     if not is_any:
         reason, wish = reasons[0]
         raise Permanent(gone(reason, node.name, wish, inventory.source(("nodes", node.name, "driver"))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from provision.hosts.queries.apt import Offers
 from provision.hosts.roles.base_os import CHRONY, TIME_ZONES
@@ -11,15 +12,29 @@ from provision.inventory import Inventory
 from provision.inventory.models.host_resources import PackageResource
 from provision.inventory.models.node import Node
 
+
+@dataclass(frozen=True, slots=True)
+class PackageRequest:
+    """Packages that come in one transaction.
+
+    Args:
+        words: `NAME` or `NAME=VERSION`.
+        recommends: whether recommended packages come with them, as apt does it by itself.
+    """
+
+    words: tuple[str, ...]
+    recommends: bool = True
+
+
 PackageArchive = Callable[[Sequence[str]], Mapping[str, Offers]]
 """Returns what the archive of a release has of some packages."""
 
 
-def packages(inventory: Inventory, node: Node, archive: PackageArchive) -> Iterable[tuple[str, ...]]:
+def packages(inventory: Inventory, node: Node, archive: PackageArchive) -> Iterable[PackageRequest]:
     """Return what base_os, host_resources and shared_storage may install."""
     del archive
     names = tuple(dict.fromkeys(_names(inventory, node)))
-    return (names,) if names else ()
+    return (PackageRequest(names),) if names else ()
 
 
 def _names(inventory: Inventory, node: Node) -> Iterator[str]:

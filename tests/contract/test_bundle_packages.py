@@ -78,7 +78,8 @@ def archive(tmp_path: Path) -> Iterator[Archive]:
     archive.add("library")
     archive.add("library", "1.1", suite="bookworm-updates")
     archive.add("tool", depends="library (>= 1.0)")
-    archive.add("other", depends="library")
+    archive.add("other", depends="library", more="Recommends: recommended\n")
+    archive.add("recommended")
     archive.add("unneeded")
     archive.publish(*SUITES)
     security = Archive(tmp_path / "web" / "debian-security", archive.home)
@@ -118,6 +119,7 @@ def test_a_bundle_has_what_the_roles_install_with_all_that_it_needs(site: Path, 
         "tool_1.0_amd64.deb": ["n1"],
         "library_1.1_amd64.deb": ["n1", "n2"],
         "other_1.0_amd64.deb": ["n2"],
+        "recommended_1.0_amd64.deb": ["n2"],
     }
     signed = {path: row["release"] for path, row in listed.items() if path.endswith("/InRelease")}
     assert signed == {

@@ -35,7 +35,9 @@ def needs(inventory: Inventory, offered: Mapping[str, str] = DEBIAN) -> list[tup
     def archive(names: Sequence[str]) -> Mapping[str, Offers]:
         return {name: Offers("", (Offer(offered[name], ("Debian",)),)) for name in names if name in offered}
 
-    return list(packages(inventory, inventory.nodes["n1"], archive))
+    requests = list(packages(inventory, inventory.nodes["n1"], archive))
+    assert not any(request.recommends for request in requests if len(request.words) > 1)
+    return [request.words for request in requests]
 
 
 def test_one_kind_of_modules_comes_with_the_headers_of_both_usual_kernels(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from provision.contracts.rule import Evidence, Finding, UnknownYet
 from provision.gpu import preflight
 from provision.gpu.roles import gpu_driver
+from provision.hosts.apt_sources import STAMP
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory import Inventory
-from provision.testing.model_host import HostState, ModelFunction
+from provision.testing.model_host import HostState, ModelFile, ModelFunction
 from provision.values.cancel import Cancel
 from tests.unit.gpu.test_driver import NODE, apply, inventory_of, node
 
@@ -109,3 +110,15 @@ def test_a_driver_of_ours_is_no_foreign_one(tmp_path: Path) -> None:
 def test_a_silent_node_is_not_judged(tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, "origin: debian")
     assert codes(Evidence(inventory, {}, ())) == []
+
+
+def test_a_driver_is_not_missed_before_the_declared_source_is_there(tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, "origin: nvidia")
+    sources = inventory.sources.model_copy(update={"apt": "https://mirror.example/ubuntu"})
+    mirrored = inventory.with_sources(sources, inventory.lock)
+    assert codes(evidence_of(mirrored, lambda _state: None, "ubuntu", "2204")) == []
+
+    def fetched(state: HostState) -> None:
+        state.files[STAMP] = ModelFile(b"lists of the mirror")
+
+    assert codes(evidence_of(mirrored, fetched, "ubuntu", "2204")) == ["DRIVER_ORIGIN_MISSING"]

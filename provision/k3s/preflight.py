@@ -25,6 +25,13 @@ from provision.values.diagnostics import Diagnostic, Severity
 
 SKEW = 30.0
 """Seconds: a certificate that was made by a clock ahead is not valid yet on a node behind it."""
+CONTROLLERS = ("cpu", "cpuset", "memory")
+"""Control groups without which k3s ends (pkg/cgroups of k3s, `failed to find memory cgroup (v2)`)."""
+BELOW_OVERLAY = {"nfs": Severity.ERROR, "overlayfs": Severity.ERROR, "fuseblk": Severity.WARNING}
+BELOW_OVERLAY |= {"zfs": Severity.WARNING}
+"""Filesystems that cannot hold an overlay's upper layer, or not in each release (k3s-io/k3s#66, #10512)."""
+IMAGES_GO = 85
+"""Percent of a disk at which the kubelet deletes images, imported ones as well (k3s-io/k3s#6290, #1552)."""
 INOTIFY = 512
 """Instances for one user: the kubelet and the GPU operators' pods need more than the kernel's 128."""
 UNTOUCHED = "Nothing was changed."
@@ -201,6 +208,15 @@ def kernel(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[
             "it uses control groups of version 1, which the kubelet does not accept any more",
             remedy="boot it with systemd.unified_cgroup_hierarchy=1, or install a current release",
         )
+    missing = [name for name in CONTROLLERS if name not in status.controllers] if status.controllers else []
+    if missing:
+        yield _problem(
+            inventory,
+            node,
+            "CGROUP_CONTROLLER_MISSING",
+            f"its kernel has no control group {', '.join(missing)}, without which k3s ends",
+            remedy="boot it with `cgroup_enable=memory`, and without `cgroup_disable=`",
+        )
     key = "fs.inotify.max_user_instances"
     if node.wants_gpu and 0 < status.inotify < INOTIFY and key not in node.sysctl:
         yield _problem(
@@ -218,6 +234,32 @@ def kernel(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[
             "OVERLAYFS_MISSING",
             "its kernel has no overlayfs, which containers need",
             remedy="load the module overlay, or set k3s.config: { snapshotter: native }",
+        )
+
+
+def data(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[Diagnostic]:
+    """Refuse a filesystem for k3s's data that cannot hold images, or one that is full. A lab has no disks."""
+    if inventory.lab is not None:
+        return
+    config = inventory.k3s.config if inventory.k3s is not None else {}
+    severity = BELOW_OVERLAY.get(status.filesystem)
+    if severity is not None and "snapshotter" not in config:
+        yield _problem(
+            inventory,
+            node,
+            "K3S_FILESYSTEM",
+            f"{paths.DATA} is on {status.filesystem}, on which overlayfs may not work",
+            severity=severity,
+            remedy="mount ext4 or XFS there, or set k3s.config: { snapshotter: native }",
+        )
+    if status.used >= IMAGES_GO:
+        yield _problem(
+            inventory,
+            node,
+            "K3S_DISK_FULL",
+            f"the disk of {paths.DATA} is {status.used} % full: the kubelet deletes images at {IMAGES_GO} %",
+            severity=Severity.WARNING,
+            remedy=f"free some space, or mount a larger disk; see: du -xhd 1 {paths.DATA}",
         )
 
 
@@ -389,9 +431,18 @@ RULES = (
         _E,
     ),
     _rule(
+        data,
+        ("K3S_FILESYSTEM", "K3S_DISK_FULL"),
+        "the data of k3s would be on a filesystem without overlayfs (ZFS: a warning), or its disk is"
+        " 85 % full (a warning)",
+        "mount ext4 or XFS at /var/lib/rancher, or free some space there",
+        _E,
+    ),
+    _rule(
         kernel,
-        ("CGROUP_V1", "INOTIFY_LIMIT", "OVERLAYFS_MISSING"),
-        "a node has control groups of version 1, no overlayfs, or few inotify instances (a warning)",
+        ("CGROUP_V1", "CGROUP_CONTROLLER_MISSING", "INOTIFY_LIMIT", "OVERLAYFS_MISSING"),
+        "a node has control groups of version 1, or lacks one that k3s needs; no overlayfs, or few inotify"
+        " instances (a warning)",
         "boot with `systemd.unified_cgroup_hierarchy=1`; declare `sysctl:` of the node",
         _E,
     ),

@@ -131,6 +131,9 @@ class MachineStatus:
         cgroup: 1 or 2, 0 where it is not known.
         overlay: whether the kernel knows overlayfs.
         version: release of the k3s that is installed, empty for none.
+        controllers: control groups of version 2 that the kernel has; empty where they are not known.
+        filesystem: kind of the filesystem for k3s's data, as stat(1) names it; empty where it is not known.
+        used: how many percent of it are used.
     """
 
     addresses: tuple[tuple[str, str], ...] = ()
@@ -143,6 +146,9 @@ class MachineStatus:
     cgroup: int = 0
     overlay: bool = True
     version: str = field(default="", compare=False)
+    controllers: tuple[str, ...] = ()
+    filesystem: str = ""
+    used: int = field(default=0, compare=False)
 
     def interface_of(self, address: str) -> str:
         """Return the interface that has an address, empty if none has."""
@@ -223,9 +229,15 @@ done
 # By cat: a number below /proc/sys can only be read at once, and dash reads byte by byte.
 v=$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null) || v=0
 printf 'inotify|%s\n' "$v"
-c=0
-if [ -e /sys/fs/cgroup/cgroup.controllers ]; then c=2; elif [ -d /sys/fs/cgroup/memory ]; then c=1; fi
-printf 'cgroup|%s\n' "$c"
+c=0; l=
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then c=2; l=$(cat /sys/fs/cgroup/cgroup.controllers) || l=
+elif [ -d /sys/fs/cgroup/memory ]; then c=1; fi
+printf 'cgroup|%s|%s\n' "$c" "$l"
+d=/var/lib/rancher/k3s
+while [ ! -e "$d/" ]; do d=${d%/*}; done
+f=$(stat -f -c %T "$d/" 2>/dev/null) || f=
+u=$(df -P "$d/" 2>/dev/null | sed -n '$s/.* \([0-9]*\)% .*/\1/p') || u=
+printf 'data|%s|%s\n' "$f" "$u"
 o=no; while read -r a b; do case "$a$b" in *overlay) o=yes;; esac; done </proc/filesystems
 if [ "$o" = no ] && [ -e "/lib/modules/$(uname -r)/kernel/fs/overlayfs" ]; then o=yes; fi
 printf 'overlay|%s\n' "$o"
@@ -246,7 +258,8 @@ def _read_machine(rows: Rows) -> MachineStatus:
     for row in rows.get("drop", ()):
         drops.setdefault(row[0], []).append(row[1])
     words = " ".join(row[0] for row in rows.get("flag", ())).replace("'", " ").replace('"', " ").split()
-    inotify, cgroup = rows["inotify"][0][0], rows["cgroup"][0][0]
+    inotify, (cgroup, controllers) = rows["inotify"][0][0], rows["cgroup"][0][:2]
+    filesystem, used = rows["data"][0][:2]
     return MachineStatus(
         _pairs(rows, "address"),
         tuple(row[0] for row in rows.get("dynamic", ())),
@@ -258,6 +271,9 @@ def _read_machine(rows: Rows) -> MachineStatus:
         int(cgroup) if is_number(cgroup) else 0,
         rows["overlay"][0][0] == "yes",
         next((row[0] for row in rows.get("version", ())), ""),
+        tuple(controllers.split()),
+        filesystem,
+        int(used) if is_number(used) else 0,
     )
 
 

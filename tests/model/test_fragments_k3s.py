@@ -31,6 +31,8 @@ def test_this_machine_is_read_as_a_whole(shell: str) -> None:
     answer = kind.parse(run(shell, kind.script([Machine()])), [Machine()])[Machine()]
     assert isinstance(answer, MachineStatus), answer
     assert answer.cgroup in (0, 1, 2)
+    assert answer.filesystem
+    assert 0 <= answer.used <= 100
     assert answer.version == "" or answer.version.startswith("v")
 
 

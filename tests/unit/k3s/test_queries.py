@@ -25,7 +25,7 @@ from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 
 QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"), EtcdSnapshots("/d"), K3sSettings())
-WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
+WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2|cpuset cpu memory\ndata|ext2/ext3|41\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
 
 
 def test_a_machine_is_read_field_by_field() -> None:
@@ -34,7 +34,9 @@ def test_a_machine_is_read_field_by_field() -> None:
         (("eth0", "10.0.0.1/24"),), ("10.0.0.1",), (("default", "eth0"),),
         (("iptables-nft", 0, ("-P FORWARD DROP",)),), ("kubeadm (/etc/kubernetes/kubelet.conf)",),
         ("/usr/local/bin/k3s", "--disable", "traefik"), 128, 2,
+        controllers=("cpuset", "cpu", "memory"), filesystem="ext2/ext3",
     )  # fmt: skip
+    assert answer.used == 41
     assert answer.version == "v1.35.7+k3s1"
     assert answer.interface_of("10.0.0.1") == "eth0"
     assert answer.interface_of("10.0.0.2") == ""

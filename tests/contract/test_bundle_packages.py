@@ -135,7 +135,7 @@ def test_a_bundle_has_what_the_roles_install_with_all_that_it_needs(site: Path, 
         ).read_bytes()
 
 
-def test_a_second_run_fetches_nothing_and_keeps_index_and_packages_together(
+def test_a_second_run_fetches_nothing_and_keeps_its_index(
     site: Path, web: tuple[str, list[str]], archive: Archive
 ) -> None:
     bundle = make(site)

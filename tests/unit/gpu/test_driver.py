@@ -188,7 +188,7 @@ def test_a_boot_is_owed_only_if_it_would_load_what_is_installed(tmp_path: Path) 
     assert refused(inventory, host) == "DRIVER_MODULE_MISSING"
 
 
-def test_a_driver_that_works_and_has_no_module_for_the_next_kernel_is_named(tmp_path: Path) -> None:
+def test_a_working_driver_without_a_module_for_the_next_kernel_is_named(tmp_path: Path) -> None:
     inventory, host = inventory_of(tmp_path, "origin: debian"), node()
     apply(inventory, host)
     host.state.foreign_driver = "570.1.1"  # what the next boot would load

@@ -70,5 +70,5 @@ def test_a_driver_of_the_node_itself_needs_nothing(tmp_path: Path) -> None:
     assert needs(site(tmp_path, "manage: false")) == []
 
 
-def test_packages_of_nvidia_s_archive_are_named_so_that_they_are_said_to_be_missing(tmp_path: Path) -> None:
+def test_packages_of_nvidia_s_archive_are_asked_for_and_so_named(tmp_path: Path) -> None:
     assert needs(site(tmp_path, "origin: nvidia, branch: '580'")) == [("nvidia-open",)]

@@ -10,6 +10,8 @@ from typing import Any
 
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
+from provision.gpu.queries import GpuState, GpuStatus
+from provision.gpu.roles.gpu_driver import managed_driver
 from provision.hosts import names
 from provision.hosts.change_effects import reboot_of
 from provision.hosts.queries.kernel import BootLoader
@@ -37,9 +39,15 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for ports, and for the boot loader where the mode of namespaces is declared."""
+    """Ask for ports, for the boot loader where a mode of namespaces is declared, and for cards."""
     loader = () if inventory.rdma is None or inventory.rdma.netns is None else (BootLoader(),)
-    return {names.ssh(subject.name): (RdmaState(), *loader)}
+    cards = (GpuState(),) if _has_own_driver(inventory, subject.name) else ()
+    return {names.ssh(subject.name): (RdmaState(), *loader, *cards)}
+
+
+def _has_own_driver(inventory: Inventory, name: str) -> bool:
+    """Whether a node has cards, and a driver that came with it: for ours `gpu_driver` does it."""
+    return inventory.nodes[name].wants_gpu and managed_driver(inventory, name) is None
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -53,6 +61,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
         made.append(Package(system, (RDMA_CORE,), source=source))
     made += [KernelModule(system, module, source=source) for module in MODULES]
     made += _cni(inventory, name)
+    if _has_own_driver(inventory, name):
+        cards = context.answer(system, GpuState())
+        if isinstance(cards, GpuStatus) and cards.peermem_loaded:
+            # Who loaded it by hand would miss GPUDirect after the next boot.
+            made.append(KernelModule(system, "nvidia_peermem", source=source))
     if inventory.rdma is None or inventory.rdma.netns is None:
         return tuple(made)
     source = inventory.source(("rdma", "netns"))

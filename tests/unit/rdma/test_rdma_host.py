@@ -223,3 +223,25 @@ def test_one_network_needs_one_name_of_its_interface(tmp_path: Path) -> None:
     (finding,) = preflight.differing(Evidence(inventory, snapshots, ()))
     assert isinstance(finding, Diagnostic)
     assert (finding.code, finding.evidence) == ("RAIL_NAMES_DIFFER", ("n1: rdma7", "n2: rdma9"))
+
+
+@pytest.mark.parametrize(("loaded", "driver"), [(True, False), (False, False), (True, True)])
+def test_a_module_for_gpudirect_that_a_person_loaded_comes_at_the_next_boot_too(
+    tmp_path: Path, loaded: bool, driver: bool
+) -> None:
+    inventory = inventory_of(tmp_path)
+    text = (tmp_path / "site.yaml").read_text()
+    own = "{ origin: ubuntu, branch: '580' }" if driver else "{ manage: false, minimum: '580' }"
+    (tmp_path / "site.yaml").write_text(
+        text.replace(
+            "address: 10.0.0.9", f"address: 10.0.0.9\n    gpu_cards: {{ count: 1 }}\n    driver: {own}"
+        )
+    )
+    inventory = load(tmp_path / "site.yaml", environ={})
+    host = node(inventory)
+    if loaded:
+        host.state.modules.add("nvidia_peermem")
+    apply(inventory, host)
+    path = "/etc/modules-load.d/provision-nvidia_peermem.conf"
+    assert (path in host.state.files) is (loaded and not driver), "with our driver, its role does it"
+    assert not apply(inventory, host)

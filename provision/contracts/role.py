@@ -171,6 +171,7 @@ class Role:
         unchosen: alternatives that the role did not choose, as absent: removed before what it chose comes.
         unchosen_on: subjects that may have them, whether or not the role is still declared there, and what
             to ask them.
+        unchosen_optional: systems among these that the removal can do without, as in `optional`.
         orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
         orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
             what it named was asked, and raises where a system that answers does not list what it has.
@@ -192,6 +193,7 @@ class Role:
     retires: Callable[[Inventory, Subject], bool] = lambda _inventory, _subject: True
     unchosen: Callable[[Context], Sequence[Resource]] | None = None
     unchosen_on: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
+    unchosen_optional: Callable[[Inventory, Subject], Collection[str]] = _none_optional
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None
     local_inputs: Callable[[Inventory, Subject], Sequence[InventoryValue]] = _no_inputs

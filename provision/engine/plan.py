@@ -121,7 +121,7 @@ class Planner:
 
         def has_nothing_to_do(state: StepState) -> bool:
             draft = drafts[state.step.id]
-            silence = self._silence(state.questions)
+            silence = self._silence(state.required)
             if isinstance(silence, AwayError) and silence.away.absent:
                 return True  # what does not exist has nothing that could be removed
             if draft.missing or draft.problem or silence is not None:

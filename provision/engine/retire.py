@@ -33,11 +33,11 @@ def retire_states(environment: Environment, options: Options) -> list[StepState]
         ):
             continue
         retiring = Role(role.name + SUFFIX, role.declared, role.questions, role.unchosen)
-        states += [
-            StepState(Step(StepId(retiring.name, subject.name), subject, separate=True), retiring, questions)
-            for subject, questions in role.unchosen_on(environment.inventory).items()
-            if options.includes(subject=subject.name)
-        ]
+        for subject, questions in role.unchosen_on(environment.inventory).items():
+            if options.includes(subject=subject.name):
+                step = Step(StepId(retiring.name, subject.name), subject, separate=True)
+                optional = frozenset(role.unchosen_optional(environment.inventory, subject))
+                states.append(StepState(step, retiring, questions, optional=optional))
     return states
 
 
@@ -56,7 +56,7 @@ def insert(
         chain = chains.get(state.step.subject.name, [])
         reading = [index for index, later in enumerate(chain) if later.systems & state.systems]
         first = reading[0] if reading else len(chain)
-        if all(session.snapshot(system) is not None for system in state.questions):
+        if all(session.snapshot(system) is not None for system in state.required):
             state.step = replace(state.step, after=frozenset(existing))
             existing = (*existing, state.step.id)
             barrier = Barrier((state.step.id,))

@@ -21,9 +21,11 @@ from provision.kube.names import API
 from provision.kube.ownership import HOMES
 from provision.kube.releases import Release
 from provision.rdma.roles import network_operator
+from provision.rdma.roles.network_operator import MULTUS
 from provision.sharing.roles import gpu_sharing
 from provision.testing.model_cluster import ModelCluster
 from provision.testing.model_gpu_operator import NFD_CRD
+from provision.testing.model_host import ModelFile
 from tests.model.test_sharing_playbook import SwitchedSite
 from tests.unit.kube.site import ask, bring, changes
 
@@ -284,3 +286,31 @@ def test_whole_sections_that_are_taken_out_are_removed_with_consent(tmp_path: Pa
 def test_a_cluster_that_was_never_started_has_nothing_to_remove(tmp_path: Path) -> None:
     plan = SwitchedSite(tmp_path, NODES).plan()
     assert [step.step.id.role for step in plan.steps if step.step.id.role.endswith(":retire")] == []
+
+
+RAILS = """
+  s1: { address: 198.51.100.1, k3s: server, rails: { r0: { device: rdma7, hca: mlx5_8 } } }
+  a1: { address: 198.51.100.11, k3s: agent }
+"""
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_the_file_of_a_killed_multus_goes_with_the_network_operator(tmp_path: Path, silent: bool) -> None:
+    site = SwitchedSite(tmp_path, RAILS, tail=RDMA)
+    report = site.apply(CONSENT)
+    assert report.exit_code in {0, 5}, [d for step in report.steps for d in step.diagnostics]
+    for name in ("s1", "a1"):
+        site.hosts[f"{name}/ssh"].state.files[MULTUS] = ModelFile(b"{}")
+    site.silent = {"a1"} if silent else set()
+    site.declare(tmp_path, RAILS)
+    report = site.apply(CONSENT)
+    assert site.cluster.get("Namespace", "nvidia-network-operator") is None
+    left = {name for name in ("s1", "a1") if MULTUS in site.hosts[f"{name}/ssh"].state.files}
+    assert left == site.silent, "a node that is silent holds up no removal"
+
+
+def test_multus_of_somebody_else_keeps_its_file(tmp_path: Path) -> None:
+    site = SwitchedSite(tmp_path, RAILS)
+    assert site.apply(CONSENT).exit_code == 0
+    site.hosts["s1/ssh"].state.files[MULTUS] = ModelFile(b"{}")
+    assert site.plan().empty

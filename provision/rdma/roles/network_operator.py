@@ -9,18 +9,22 @@ from typing import Any
 
 from provision.contracts.downloads import Download
 from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Need, Role
+from provision.contracts.role import Context, Need, Questions, Role
 from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
 from provision.hosts import names
+from provision.hosts.queries.file import FileState
+from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator, Rdma
+from provision.k3s.cni_folders import CONFIGURATION
 from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download, operator_chart
 from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
-from provision.kube.names import API, PRIVILEGED, has_cluster, selector_of
+from provision.kube.names import API, PRIVILEGED, has_cluster, is_member, selector_of
 from provision.kube.node_features import NFD_CRDS, NFD_TRACES
 from provision.kube.ownership import FEATURES, home_labels, homes_on, is_ours, left_homes
 from provision.kube.queries import ServerVersion, object_query
@@ -72,6 +76,7 @@ CRDS = (
     "cidrpools.nv-ipam.nvidia.com",
 )
 SOURCE = ("rdma", "operator")
+MULTUS = f"{CONFIGURATION}/00-multus.conf"
 _FIXED_CNI_FOLDER = {28: 15, 29: 10, 30: 6, 31: 2}
 """First release of each minor version of k3s whose folder of CNI programs survives an upgrade."""
 
@@ -347,7 +352,31 @@ def unchosen(context: Context) -> Sequence[Resource]:
     for home in left_homes(context, CHART, declared):
         has_nfd = home.labels.get(FEATURES) == "true" and not needs_nfd
         resources += _gone(inventory, home.name, has_nfd=has_nfd, risks=(Effect(GPU_PODS_LOSE_DEVICE),))
+        if not declared:
+            resources[-1:-1] = _multus_gone(context)
     return resources
+
+
+def _multus_gone(context: Context) -> Iterator[Resource]:
+    """Yield that the file is gone by which containerd calls Multus: one that is left fails every later pod.
+
+    Multus takes it away as it ends (Mellanox/network-operator#75), unless it is killed.
+    """
+    for system in _members(context.inventory):
+        if not isinstance(context.answer(system, FileState(MULTUS)), Unknown):
+            yield File(system, MULTUS, absent=True)
+
+
+def _members(inventory: Inventory) -> tuple[str, ...]:
+    nodes = (node for node in inventory.nodes.values() if node.manage and is_member(inventory, node))
+    return tuple(names.ssh(node.name) for node in nodes)
+
+
+def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
+    """Return the cluster, and ask its nodes for Multus where the operator is not declared."""
+    hosts = _members(inventory) if operator_of(inventory) is None else ()
+    asked = {system: (FileState(MULTUS),) for system in hosts}
+    return {subject: {**own, **asked} for subject, own in homes_on(inventory).items()}
 
 
 ROLE = Role(
@@ -363,5 +392,6 @@ ROLE = Role(
     resources=resources,
     retired=retired,
     unchosen=unchosen,
-    unchosen_on=homes_on,
+    unchosen_on=unchosen_on,
+    unchosen_optional=lambda inventory, _subject: _members(inventory),
 )

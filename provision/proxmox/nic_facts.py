@@ -13,23 +13,24 @@ from dataclasses import dataclass, field
 from provision.hosts.queries.shell import Shell
 
 HOST_NICS = Shell(
-    r"""for n in /sys/class/net/*; do
+    r"""command -v ip >/dev/null 2>&1 || exit 1
+for n in /sys/class/net/*; do
   [ -e "$n" ] || continue
   if [ -d "$n/device" ]; then (cd -P "$n/device" && echo "nic ${n##*/} $PWD") || :; fi
   for u in "$n"/upper_*; do [ ! -e "$u" ] || echo "upper ${n##*/} ${u##*/upper_}"; done
 done
 if command -v ovs-vsctl >/dev/null 2>&1; then
-  for b in $(ovs-vsctl --timeout=5 list-br); do
-    for p in $(ovs-vsctl --timeout=5 list-ifaces "$b"); do echo "upper $p $b"; done
+  for b in $(ovs-vsctl --timeout=5 list-br 2>/dev/null); do
+    for p in $(ovs-vsctl --timeout=5 list-ifaces "$b" 2>/dev/null); do echo "upper $p $b"; done
   done
 fi
 for f in /sys/bus/pci/devices/*/physfn; do
   [ ! -e "$f" ] || (d=${f%/physfn}; cd -P "$f" && echo "virtual ${d##*/} ${PWD##*/}") || :
 done
-ip -o addr show scope global | sed 's/^[0-9]*: /address /'
-{ ip -4 route show default; ip -6 route show default; } | sed -n 's/.* dev \([^ ]*\).*/default \1/p'
+ip -o addr show scope global 2>/dev/null | sed 's/^[0-9]*: /address /'
+for f in -4 -6; do ip $f route show default 2>/dev/null; done | sed -n 's/.* dev \([^ ]*\).*/default \1/p'
 c=${SSH_CONNECTION%% *}
-if [ -n "$c" ]; then ip -o route get "$c" | sed -n 's/.* dev \([^ ]*\).*/controller \1/p'; fi
+if [ -n "$c" ]; then ip -o route get "$c" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/controller \1/p'; fi
 sed -n 's/^[[:space:]]*ring[0-9]*_addr:[[:space:]]*/corosync /p' /etc/pve/corosync.conf 2>/dev/null || :
 echo end"""
 )

@@ -186,6 +186,9 @@ class ModelSite:
             cards = {card.address: str(card.id or "1234:1111") for card in hypervisor.cards.values()}
             host = hypervisor_state(name, cards=cards)
             host.memory = 256 * 1024
+            plugged = enumerate(hypervisor.usb.values(), start=1)
+            devices = (f"device {stick.port or f'1-{port}'} {stick.id} 00\n" for port, stick in plugged)
+            host.usb = f"{''.join(devices)}end\n"
             storages = {hypervisor.storage.images, hypervisor.storage.snippets}
             text = "".join(
                 f"dir: {each}\n\tpath /var/lib/vz/{each}\n\tcontent iso,import,snippets\n\n"

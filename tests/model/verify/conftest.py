@@ -143,7 +143,6 @@ def applied(tmp_path_factory: pytest.TempPathFactory) -> ModelSite:
     file = folder / "tiny.yaml"
     file.write_text(INVENTORY)
     site = ModelSite(load(file), folder / "state", checks=True)
-    site.hosts["pve/ssh"].state.usb = "device 1-2 10c4:ea60 00\nend\n"
     site.apply()
     return site
 

@@ -226,7 +226,7 @@ def test_one_network_needs_one_name_of_its_interface(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("loaded", "driver"), [(True, False), (False, False), (True, True)])
-def test_a_module_for_gpudirect_that_a_person_loaded_comes_at_the_next_boot_too(
+def test_a_module_for_gpudirect_that_is_loaded_comes_at_boot_too(
     tmp_path: Path, loaded: bool, driver: bool
 ) -> None:
     inventory = inventory_of(tmp_path)

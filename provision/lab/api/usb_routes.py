@@ -20,6 +20,7 @@ _MAP = {
     "path": Field(pattern=r"\d+-\d+(\.\d+)*"),
     "description": Field(),
 }
+_ENTRIES = Field("array", required=True, parts=_MAP)
 _VALUES = {"description": Field(max_length=4096)}
 
 
@@ -80,16 +81,14 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         _PATH,
         _add,
-        Params({"id": CONFIG_ID, **_VALUES, "map": Field("array", required=True, parts=_MAP)}),
+        Params({"id": CONFIG_ID, **_VALUES, "map": _ENTRIES}),
         Need("/mapping/usb", _MODIFY),
     ),
     Route(
         "PUT",
         f"{_PATH}/{{id}}",
         _change,
-        Params(
-            {"id": CONFIG_ID, **_VALUES, "map": Field("array", parts=_MAP), "digest": Field(max_length=64)}
-        ),
+        Params({"id": CONFIG_ID, **_VALUES, "map": _ENTRIES, "digest": Field(max_length=64)}),
         Need("/mapping/usb/{id}", _MODIFY),
     ),
     Route("DELETE", f"{_PATH}/{{id}}", _delete, Params({"id": CONFIG_ID}), Need("/mapping/usb", _MODIFY)),

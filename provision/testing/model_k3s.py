@@ -52,6 +52,8 @@ def started(state: HostState, name: str) -> None:
     state.commands["k3s-started"] = {"config": config.encode()}
     state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
     state.files[runtimes.CONTAINERD] = ModelFile(_containerd(state))
+    state.files["/run/flannel/subnet.env"] = ModelFile(b"FLANNEL_NETWORK=10.42.0.0/16\n")
+    state.files["/sys/class/net/flannel.1"] = ModelFile()
 
 
 def node_args(state: HostState) -> str:

@@ -11,6 +11,7 @@ from provision.inventory import Inventory
 
 _SCRIPTS = {
     "test_k3s_runs": "systemctl disable k3s.service k3s-agent.service 2>/dev/null || :",
+    "test_flannel_device": "ip link delete flannel.1 2>/dev/null || :",
     "test_k3s_files_are_private": "chmod 644 /etc/rancher/k3s/config.yaml",
     "test_etcd_snapshots": "rm -f /var/lib/rancher/k3s/server/db/snapshots/*",
     "test_k3s_configuration": "sed -i 's/^node-ip: .*/node-ip: 192.0.2.1/' /etc/rancher/k3s/config.yaml",

@@ -18,6 +18,8 @@ from provision.kube.names import API
 
 ETC = "/etc/rancher/k3s"
 BINARY = "/usr/local/bin/k3s"
+SUBNET = "/run/flannel/subnet.env"
+"""Written by flannel once it has its device, which goes with the one below it (flannel-io/flannel#2247)."""
 UNITS = {"server": "k3s.service", "agent": "k3s-agent.service"}
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 OK = 200
@@ -163,6 +165,16 @@ def test_k3s_process(host: Host, declared: Node) -> None:
     ):
         raise Trivial("a container has the limits of its machine")
     assert match[1] == "unlimited", f"{name} may lock {match[1]} bytes of memory"
+
+
+def test_flannel_device(host: Host, k3s: K3s) -> None:
+    """The device by which pods of other nodes are reached is there, if flannel made one."""
+    if k3s.config.get("flannel-backend", "vxlan") != "vxlan":
+        raise NotDeclared("flannel uses no VXLAN")
+    if host.run(f"test -e {SUBNET}").rc:
+        raise Trivial("flannel does not run")
+    is_there = host.run("test -e /sys/class/net/flannel.1").rc == 0
+    assert is_there, "flannel.1 is missing although the node is Ready: restart k3s"
 
 
 PROXIES = re.compile(r"(?:CONTAINERD_)?(?:HTTPS?|ALL)_PROXY|(?:https?|all)_proxy")

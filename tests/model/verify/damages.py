@@ -132,6 +132,11 @@ DAMAGES = (
         "may lock 8388608",
         on(GUEST, file(f"/etc/systemd/system/{K3S}", content=b"[Unit]\n")),
     ),
+    Damage(
+        "test_flannel_device",
+        "flannel.1 is missing",
+        on(GUEST, lambda state: state.files.pop("/sys/class/net/flannel.1")),
+    ),
     Damage("test_k3s_arguments", "cluster-cidr is 10.99.0.0/16", kube_node(other_arguments)),
     Damage("test_k3s_certificate", "Dec 1 06:00:00 2027", on(GUEST, file(CERTIFICATE, content=b"soon"))),
     Damage(

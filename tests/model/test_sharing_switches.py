@@ -67,32 +67,36 @@ class StopError(Exception):
     """The controller was killed."""
 
 
-@pytest.mark.parametrize(("before", "after"), [("kai", "kai_fractions"), ("kai_fractions", "kai")])
-def test_a_switch_of_kai_that_is_killed_at_any_write_goes_on(tmp_path: Path, before: str, after: str) -> None:
-    writes = 0
+def new_cluster() -> ModelCluster:
+    cluster = ModelCluster()
+    cluster.gpus.cards, cluster.gpus.memory = {"g1": 2}, 81559
+    cluster.add_node("g1", "10.0.0.1")
+    cluster.add_node("c1", "10.0.0.2")
+    return cluster
 
-    def kill(_text: str) -> None:
-        nonlocal writes
-        writes += 1
-        if writes == boundary:
-            raise StopError
 
-    for boundary in range(1, 61, 12):
-        cluster = ModelCluster()
-        cluster.gpus.cards, cluster.gpus.memory = {"g1": 2}, 81559
-        cluster.add_node("g1", "10.0.0.1")
-        cluster.add_node("c1", "10.0.0.2")
+@pytest.mark.parametrize(("before", "after"), list(permutations(MODES, 2)))
+def test_a_switch_that_is_killed_at_any_write_goes_on(tmp_path: Path, before: str, after: str) -> None:
+    cluster, inventory = new_cluster(), load(tmp_path, after)
+    apply(cluster, load(tmp_path, before))
+    cluster.requests.clear()
+    apply(cluster, inventory)
+    most = 2 * len(cluster.writes())
+    assert most
+    for boundary in {1, most // 4, most // 2, 3 * most // 4, most} - {0}:
+        cluster, writes = new_cluster(), 0
         apply(cluster, load(tmp_path, before))
-        writes, cluster.on_write = 0, kill
-        inventory = load(tmp_path, after)
-        try:
+
+        def kill(_text: str, boundary: int = boundary) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == boundary:
+                raise StopError
+
+        cluster.on_write = kill
+        with pytest.raises(StopError):
             apply(cluster, inventory)
-        except StopError:
-            cluster.on_write = None
-            apply(cluster, inventory)
-            assert left(cluster, inventory) == [], boundary
-        else:
-            break
-    else:
-        pytest.fail("the switch has more writes than were tried")
-    assert boundary > 12
+        cluster.on_write = None
+        apply(cluster, inventory)
+        assert left(cluster, inventory) == [], boundary
+        assert offered(cluster) == OFFERED[after], boundary

@@ -59,6 +59,8 @@ class SystemSpec:
             themselves, and where the host's login is not root and may take no lock.
         credentials: tokens and keys that open it.
         alternatives: further ways, taken in turn where those before lead nowhere.
+        proof: what is asked before and after a reboot of its subject, to prove that it answers; None where
+            the reboot itself does that, or nobody depends on it.
     """
 
     name: str
@@ -69,6 +71,7 @@ class SystemSpec:
     guard: str = ""
     credentials: tuple[InventoryValue, ...] = ()
     alternatives: tuple[Way, ...] = ()
+    proof: Any = None
 
     @property
     def ways(self) -> tuple[Way, ...]:

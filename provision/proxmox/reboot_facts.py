@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provision.hosts.queries.shell import Shell
+from provision.proxmox.link_files import Naming, Nic, naming_of
 from provision.values.numbers import is_number
 
 REBOOT_FACTS = Shell(
@@ -28,8 +29,16 @@ part /etc/systemd/network/*.link /run/systemd/network/*.link /usr/local/lib/syst
 echo '== nics'
 for d in /sys/class/net/*/device; do
   n=${d%/device}; a=$n/bonding_slave/perm_hwaddr; [ -r "$a" ] || a=$n/address
-  [ ! -e "$d" ] || echo "${n##*/} $(cat "$a")"
+  [ -e "$d" ] || continue
+  echo "${n##*/} $(cat "$a")"
+  u=/run/udev/data/n$(cat "$n/ifindex" 2>/dev/null); [ -r "$u" ] || continue
+  sed -nE "s/^E:(ID_PATH|ID_NET_DRIVER|ID_NET_NAME_[A-Z_]*)=/${n##*/} &/p" "$u"
 done
+echo '== kernels'
+echo "running $(cat /proc/sys/kernel/osrelease)"
+for f in /boot/vmlinuz-*; do [ ! -e "$f" ] || echo "${f##*/vmlinuz-}"; done
+echo '== naming'
+tr ' ' '\n' </proc/cmdline | grep -E '^(net\.ifnames|net\.naming-scheme)=' || :
 echo '== guests'
 for f in /run/qemu-server/*.pid; do
   n=${f##*/}; [ ! -e "$f" ] || [ ! -d "/proc/$(cat "$f")" ] || echo "VM ${n%.pid}"
@@ -60,6 +69,9 @@ class RebootFacts:
         pending: whether the network's configuration changes with the next boot.
         nics: MAC by name of each physical interface; its own one where a bond has given it another.
         renamed: name that a file of systemd.link(5) gives at the next boot, by present name.
+        lost_names: interface by alternative name that such a file takes from it.
+        unpinned: interfaces whose names follow from their place in the machine, and that no file names.
+        next_kernel: release of the newest kernel, if it is not the running one.
     """
 
     nodes: int = 0
@@ -72,6 +84,9 @@ class RebootFacts:
     pending: bool = False
     nics: Mapping[str, str] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    lost_names: Mapping[str, str] = field(default_factory=dict)
+    unpinned: frozenset[str] = frozenset()
+    next_kernel: str = ""
 
     @property
     def keeps_quorum(self) -> bool:
@@ -82,12 +97,29 @@ class RebootFacts:
     @property
     def lost_ports(self) -> tuple[str, ...]:
         """Ports that no interface has the name of after the boot, with the reason."""
-        return tuple(
-            f"{port} of {bridge} is {self.renamed[port]} after the next boot"
+        lost: list[str] = []
+        for bridge, port in self._interfaces():
+            if self.renamed.get(port, port) != port:
+                lost.append(f"{port} of {bridge} is {self.renamed[port]} after the next boot")
+            elif port in self.lost_names:
+                other = self.lost_names[port]
+                lost.append(
+                    f"{port} of {bridge} is another name of {other}, which loses it with the next boot"
+                )
+        return tuple(lost)
+
+    @property
+    def unpinned_ports(self) -> tuple[str, ...]:
+        """Ports whose names another kernel or card may change, with their bridge."""
+        return tuple(f"{port} of {bridge}" for bridge, port in self._interfaces() if port in self.unpinned)
+
+    def _interfaces(self) -> list[tuple[str, str]]:
+        """Return each bridge or bond with each interface that it names, of a VLAN the one below it."""
+        return [
+            (bridge, port)
             for bridge, ports in self.ports.items()
             for port in dict.fromkeys(name.partition(".")[0] for name in ports)
-            if self.renamed.get(port, port) != port
-        )
+        ]
 
 
 def reboot_facts(text: str) -> RebootFacts | None:
@@ -107,9 +139,10 @@ def reboot_facts(text: str) -> RebootFacts | None:
     nodes = _number(cluster.get("nodes"))
     manager = _object("\n".join(parts.get("/etc/pve/ha/manager_status", ())))
     services = manager.get("service_status")
-    rows = [line.split() for line in parts.get("nics", ())]
-    nics = {row[0]: row[1].lower() for row in rows if len(row) == 2}  # noqa: PLR2004 - name, MAC
+    nics = _nics(parts.get("nics", ()))
     links = [lines for name, lines in sorted(parts.items(), key=_file_name) if name.endswith(".link")]
+    policies = "net.ifnames=0" not in parts.get("naming", ())
+    namings = {name: naming_of(nic, links, policies=policies) for name, nic in nics.items()}
     return RebootFacts(
         nodes,
         len(online),
@@ -123,8 +156,11 @@ def reboot_facts(text: str) -> RebootFacts | None:
         tuple(line for line in parts.get("guests", ()) if line),
         _ports(parts),
         "/etc/network/interfaces.new" in parts,
-        nics,
-        {name: new for name, mac in nics.items() if (new := _pinned(mac, links))},
+        {name: nic.mac for name, nic in nics.items()},
+        {name: new for name, nic in nics.items() if (new := _next_name(name, nic, namings[name]))},
+        dict(_lost_names(nics, namings)),
+        frozenset(name for name, nic in nics.items() if namings[name] is None and name in nic.by_place),
+        _next_kernel([line for line in parts.get("kernels", ()) if line]),
     )
 
 
@@ -177,15 +213,41 @@ def _ports(parts: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     return ports
 
 
-def _pinned(mac: str, links: Sequence[Sequence[str]]) -> str:
-    """Return the name that the first file with this MAC gives; other files cannot be judged from here."""
-    for lines in links:
-        values: dict[str, str] = {}
-        for line in lines:
-            key, separator, value = line.partition("=")
-            if separator and not key.lstrip().startswith(("#", ";")):
-                values[key.strip()] = value.strip()
-        macs = f"{values.get('MACAddress', '')} {values.get('PermanentMACAddress', '')}".lower().split()
-        if mac in macs:
-            return values.get("Name", "")
-    return ""
+def _nics(lines: Sequence[str]) -> dict[str, Nic]:
+    """Read `eno1 MAC`, and properties of udev's database (`eno1 E:ID_NET_NAME_PATH=enp1s0`)."""
+    macs: dict[str, str] = {}
+    properties: dict[str, dict[str, str]] = {}
+    for line in lines:
+        name, _, value = line.partition(" ")
+        key, is_property, text = value.removeprefix("E:").partition("=")
+        if is_property:
+            properties.setdefault(name, {})[key] = text
+        elif name and value and " " not in value:
+            macs[name] = value.lower()
+    return {name: Nic(mac, properties.get(name, {})) for name, mac in macs.items()}
+
+
+def _next_name(name: str, nic: Nic, naming: Naming | None) -> str:
+    """Return the name that a file gives, or empty; a file without one leaves the kernel's."""
+    if naming is None or naming.name:
+        return naming.name if naming is not None else ""
+    return "named by the kernel (eth0)" if name in nic.predictable else ""
+
+
+def _lost_names(nics: Mapping[str, Nic], namings: Mapping[str, Naming | None]) -> Iterator[tuple[str, str]]:
+    """Yield alternative names that a file, which replaces the default one, does not give any more."""
+    for name, naming in namings.items():
+        if naming is not None:
+            for other in nics[name].predictable - naming.others - {naming.name, *nics}:
+                yield other, name
+
+
+def _next_kernel(releases: Sequence[str]) -> str:
+    """Return the newest of the installed releases if it is newer than the running one."""
+    running = next((line.removeprefix("running ") for line in releases if line.startswith("running ")), "")
+    newest = max((line for line in releases if " " not in line), key=_release, default="")
+    return newest if running and _release(newest) > _release(running) else ""
+
+
+def _release(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if is_number(part) else (0, part) for part in re.split(r"[.-]", text)]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoint
 from provision.contracts.domain import Opening
 from provision.contracts.driver import Driver
+from provision.contracts.query import ApiGet
 from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
@@ -51,7 +52,14 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     own = hypervisor.api.model_copy(update={"root_password": None})
     credentials = ((("hypervisors", hypervisor.name, "api"), own),)
     return SystemSpec(
-        names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard, credentials=credentials
+        names.api(hypervisor.name),
+        "proxmox",
+        hypervisor.name,
+        {},
+        endpoint,
+        guard,
+        credentials=credentials,
+        proof=ApiGet("/version"),
     )
 
 

@@ -13,6 +13,8 @@ NETWORK = "/etc/network/interfaces"
 NICS = "/sys/class/net/"
 _NAMES = r"^[ \t]*(?:iface|bridge[-_]ports|ovs_(?:ports|bonds)|bond[-_](?:slaves|master)|slaves)[ \t].*$"
 _VOTES = r"^[ \t]*(?:device[ \t]*\{|quorum_votes:).*$"
+_PROPERTIES = r"^E:(?:ID_PATH|ID_NET_DRIVER|ID_NET_NAME_[A-Z_]*)=.*$"
+KERNELS = "/boot/vmlinuz-"
 
 
 def reboot_text(state: HostState) -> tuple[int, str]:
@@ -27,7 +29,16 @@ def reboot_text(state: HostState) -> tuple[int, str]:
         folder = path.removesuffix("/address")
         if f"{folder}/device" in state.files:
             own = f"{folder}/bonding_slave/perm_hwaddr"
-            text += f"{folder.removeprefix(NICS)} {state.text(own if own in state.files else path).strip()}\n"
+            name = folder.removeprefix(NICS)
+            text += f"{name} {state.text(own if own in state.files else path).strip()}\n"
+            database = state.text(f"/run/udev/data/n{state.text(f'{folder}/ifindex').strip()}")
+            rows = (f"{line}\n" for line in re.findall(_PROPERTIES, database, re.MULTILINE))
+            text += "".join(f"{name} {row}" for row in rows)
+    text += f"== kernels\nrunning {state.text('/proc/sys/kernel/osrelease').strip()}\n"
+    text += "".join(f"{path.removeprefix(KERNELS)}\n" for path in state.below(KERNELS))
+    words = state.text("/proc/cmdline").split()
+    named = [word for word in words if word.startswith(("net.ifnames=", "net.naming-scheme="))]
+    text += "".join(f"{line}\n" for line in ("== naming", *named))
     return 0, f"{text}== guests\n== votes\n{_lines(_VOTES, state.text('/etc/pve/corosync.conf'))}== end\n"
 
 

@@ -316,14 +316,21 @@ def test_what_a_reboot_costs_is_read_as_the_model_answers_it(shell: str, tmp_pat
         "/usr/local/lib/systemd/network/50-pve.link": link,
         "/sys/class/net/eno1/address": "aa:bb:cc:00:00:01\n",
         "/sys/class/net/eno1/device": "",
+        "/sys/class/net/eno1/ifindex": "2\n",
+        "/run/udev/data/n2": "E:ID_NET_NAME_PATH=enp1s0\nE:ID_NET_LABEL=x y\nE:ID_PATH=pci-0000:01:00.0\n",
+        "/proc/sys/kernel/osrelease": "6.14.8-2-pve\n",
+        "/proc/cmdline": "root=ZFS=rpool net.naming-scheme=v252 quiet\n",
+        "/boot/vmlinuz-6.14.8-2-pve": "",
+        "/boot/vmlinuz-6.17.2-1-pve": "",
         "/sys/class/net/eno2/address": "aa:bb:cc:00:00:01\n",
         "/sys/class/net/eno2/bonding_slave/perm_hwaddr": "aa:bb:cc:00:00:03\n",
         "/sys/class/net/eno2/device": "",
         "/sys/class/net/vmbr0/address": "aa:bb:cc:00:00:02\n",
     }
     command = REBOOT_FACTS.command
-    for folder in ("/etc/", "/run/", "/usr/local/", "/sys/"):
+    for folder in ("/etc/", "/run/", "/usr/local/", "/sys/", "/boot/", "/proc/sys/"):
         command = command.replace(f" {folder}", f" {tmp_path}{folder}")
+    command = command.replace("u=/run/", f"u={tmp_path}/run/").replace("</proc/", f"<{tmp_path}/proc/")
     for name, text in files.items():
         file = tmp_path / name[1:]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -342,6 +349,7 @@ def test_what_a_reboot_costs_is_read_as_the_model_answers_it(shell: str, tmp_pat
     assert expected.nics == {"eno1": "aa:bb:cc:00:00:01", "eno2": "aa:bb:cc:00:00:03"}
     assert reboot_facts(real) == replace(expected, guests=("VM 101", "container 201"))
     assert expected.lost_ports == ("eno1 of vmbr0 is nic0 after the next boot",)
+    assert (expected.lost_names, expected.next_kernel) == ({"enp1s0": "eno1"}, "6.17.2-1-pve")
     assert (expected.votes, expected.ha, "secret" in real) == (3, {"vm:101": "a"}, False)
 
 

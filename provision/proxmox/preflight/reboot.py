@@ -99,7 +99,7 @@ def _network(evidence: Evidence, hypervisor: Hypervisor, facts: RebootFacts) -> 
         if isinstance(resource, KernelArguments) and evidence.changes(resource)
     ]
     named = {word.partition("=")[0] for resource in arguments for word in resource.arguments}
-    if named & {"net.ifnames", "biosdevname"} and facts.ports:
+    if named & {"net.ifnames", "net.naming-scheme", "biosdevname"} and facts.ports:
         lost += [
             f"the kernel argument gives {port} of {bridge} another name"
             for bridge, ports in facts.ports.items()
@@ -116,6 +116,18 @@ def _network(evidence: Evidence, hypervisor: Hypervisor, facts: RebootFacts) -> 
             tuple(lost[:_LISTED]),
             "Write the new name into /etc/network/interfaces, or remove the file in /etc/systemd/network or"
             " /usr/local/lib/systemd/network that gives it.",
+        )
+    elif facts.next_kernel and facts.unpinned_ports:
+        yield _finding(
+            evidence,
+            hypervisor,
+            "REBOOT_NIC_UNPINNED",
+            f"{hypervisor.name} may boot kernel {facts.next_kernel}, which may give its network interfaces"
+            " other names than the bridges have",
+            facts.unpinned_ports[:_LISTED],
+            "Pin the names before: `pve-network-interface-pinning generate` (Proxmox VE 9), or a file in"
+            " /etc/systemd/network with MACAddress and Name. Keep a console at hand otherwise.",
+            Severity.WARNING,
         )
     if facts.pending:
         yield _finding(
@@ -172,12 +184,14 @@ RULES = (
         (
             "REBOOT_NO_QUORUM",
             "REBOOT_NIC_RENAMED",
+            "REBOOT_NIC_UNPINNED",
             "REBOOT_HA_RESOURCES",
             "REBOOT_NETWORK_PENDING",
             "REBOOT_STOPS_GUESTS",
         ),
         "the plan reboots a hypervisor, and its cluster would lose its quorum, or its bridge its port; HA"
-        " resources, network changes that wait for a boot, and running guests of others are warnings",
+        " resources, network changes that wait for a boot, a new kernel while names of interfaces are not"
+        " pinned, and running guests of others are warnings",
         "bring other nodes up, name the new interface in /etc/network/interfaces, move HA resources away:"
         " `ha-manager crm-command node-maintenance enable NODE`",
         reboot_unsafe,

@@ -176,6 +176,69 @@ def test_a_name_that_fits_is_no_problem(home: Home, path: str, text: str) -> Non
     assert "REBOOT_NIC_RENAMED" not in home.findings()
 
 
+def udev(home: Home, **names: str) -> None:
+    """Give eno1 what udev knows of it."""
+    home.add("/sys/class/net/eno1/ifindex", "2\n")
+    rows = [f"E:ID_NET_NAME_{policy.upper()}={name}\n" for policy, name in names.items()]
+    home.add("/run/udev/data/n2", "".join((*rows, "E:ID_PATH=pci-0000:01:00.0\n", "E:ID_NET_DRIVER=igc\n")))
+
+
+OWN = "/etc/systemd/network/10-own.link"
+
+
+@pytest.mark.parametrize(
+    ("match", "link", "name"),
+    [
+        ("MACAddress=aa:bb:cc:00:00:01", "NamePolicy=keep kernel slot path", "enp1s0"),
+        ("MACAddress=aa-bb-cc-00-00-01", "NamePolicy=slot\nName=lan0", "lan0"),
+        ("Driver=e1000e igc", "Name=lan0", "lan0"),
+        ("Path=pci-0000:01:*", "Name=lan0", "lan0"),
+        ("Path=pci-0000:02:*", "Name=lan0", ""),
+        ("OriginalName=*", "Name=lan0", ""),
+        ("MACAddress=aa:bb:cc:00:00:01", "WakeOnLan=magic", "named by the kernel (eth0)"),
+        ("MACAddress=aa:bb:cc:00:00:01", "NamePolicy=onboard", ""),
+    ],
+)
+def test_what_a_link_file_does_to_a_port_is_followed(home: Home, match: str, link: str, name: str) -> None:
+    udev(home, onboard="eno1", path="enp1s0")
+    home.add(OWN, f"[Match]\n{match}\n[Link]\n{link}\n")
+    finding = home.findings().get("REBOOT_NIC_RENAMED")
+    expected = (f"eno1 of vmbr0 is {name} after the next boot",) if name else None
+    assert (finding.evidence if finding else None) == expected
+
+
+def test_names_by_policies_are_off_where_the_kernel_line_says_so(home: Home) -> None:
+    udev(home, onboard="eno1", path="enp1s0")
+    home.add("/proc/cmdline", "quiet net.ifnames=0\n")
+    home.add(OWN, "[Match]\nType=ether\n[Link]\nNamePolicy=path\nName=eno1\n")
+    assert "REBOOT_NIC_RENAMED" not in home.findings()
+
+
+def test_an_alternative_name_that_a_pinning_takes_is_named(home: Home) -> None:
+    udev(home, onboard="eno1", path="enp1s0")
+    home.add("/etc/network/interfaces", INTERFACES.replace("eno1", "enp1s0"))
+    assert "REBOOT_NIC_RENAMED" not in home.findings()
+    home.add(PINNED, LINK)
+    (line,) = home.findings()["REBOOT_NIC_RENAMED"].evidence
+    assert line == "enp1s0 of vmbr0 is another name of eno1, which loses it with the next boot"
+    home.add(PINNED, f"{LINK}AlternativeNamesPolicy=path\n")
+    assert "REBOOT_NIC_RENAMED" not in home.findings()
+
+
+def test_a_newer_kernel_may_rename_ports_that_nothing_pins(home: Home) -> None:
+    home.add("/proc/sys/kernel/osrelease", "6.8.12-4-pve\n")
+    for release in ("6.8.12-4-pve", "6.8.4-2-pve", "6.14.8-2-pve"):
+        home.add(f"/boot/vmlinuz-{release}", "")
+    assert "REBOOT_NIC_UNPINNED" not in home.findings()  # eno1 is not known to follow from a place
+    udev(home, onboard="eno1", path="enp1s0")
+    finding = home.findings()["REBOOT_NIC_UNPINNED"]
+    assert (finding.severity, finding.evidence) == (Severity.WARNING, ("eno1 of vmbr0",))
+    assert "6.14.8-2-pve" in finding.summary
+    assert "pve-network-interface-pinning generate" in finding.remedy
+    home.add(PINNED, LINK.replace("Name=nic0", "Name=eno1"))
+    assert home.findings() == {}
+
+
 def test_a_network_configuration_that_waits_for_the_boot_is_named(home: Home) -> None:
     home.add("/etc/network/interfaces.new", INTERFACES)
     finding = home.findings()["REBOOT_NETWORK_PENDING"]
@@ -210,8 +273,9 @@ def test_ports_of_a_bond_are_known_by_their_own_macs(home: Home) -> None:
     assert home.findings() == {}
 
 
-def test_a_declared_argument_that_renames_interfaces_is_refused(tmp_path: Path) -> None:
-    text = INVENTORY.replace("    cards:", "    kernel_arguments: [net.ifnames=0]\n    cards:", 1)
+@pytest.mark.parametrize("argument", ["net.ifnames=0", "net.naming-scheme=v252"])
+def test_a_declared_argument_that_renames_interfaces_is_refused(tmp_path: Path, argument: str) -> None:
+    text = INVENTORY.replace("    cards:", f"    kernel_arguments: [{argument}]\n    cards:", 1)
     finding = Home(tmp_path, text).findings()["REBOOT_NIC_RENAMED"]
     assert "eno1 of vmbr0" in finding.evidence[0]
 

@@ -18,6 +18,7 @@ from provision.inventory.models.node import Node
 
 CONFIG = f"{APT_FOLDER}/apt.conf"
 SOURCES = f"{APT_FOLDER}/provision.sources"
+MORE = f"{APT_FOLDER}/sources.d/more.list"
 KEY = f"{APT_FOLDER}/key.asc"
 STAMP = f"{APT_FOLDER}/lists-fetched"
 """Says for which sources the lists were fetched."""
@@ -118,11 +119,11 @@ def mirror_of(inventory: Inventory, part: Suites) -> str:
     return mirror.rstrip("/") + ("-security" if part.archive.endswith("-security") else "")
 
 
-def config_text(*, only_packages: bool) -> str:
+def config_text(*, only_packages: bool, has_more: bool) -> str:
     """Return the configuration of apt for our runs alone."""
     rows = [
         f'Dir::Etc::SourceList "{SOURCES}";',
-        'Dir::Etc::SourceParts "/dev/null";',
+        f'Dir::Etc::SourceParts "{MORE.rpartition("/")[0] if has_more else "/dev/null"}";',
         f'Dir::State::Lists "{APT_FOLDER}/lists/";',
         'Dir::Cache::pkgcache "";',
         'Dir::Cache::srcpkgcache "";',

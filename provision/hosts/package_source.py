@@ -8,7 +8,7 @@ from pathlib import Path
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.hosts import apt_sources, names
-from provision.hosts.apt_sources import ARCHIVE, CONFIG, KEY, RELEASES, SOURCES, Release
+from provision.hosts.apt_sources import ARCHIVE, CONFIG, KEY, MORE, RELEASES, SOURCES, Release
 from provision.hosts.pinned_files import PACKAGES, bundle_file, bundled_packages, listed_blob
 from provision.hosts.protocol.script import APT_FOLDER
 from provision.hosts.queries.file import FileState, FileText
@@ -101,7 +101,10 @@ def _texts(inventory: Inventory, release: Release, *, is_bundle: bool) -> Iterat
             release, urls, key, expires=not (is_bundle or is_served), only_packages=is_bundle or is_served
         ),
     )
-    yield CONFIG, apt_sources.config_text(only_packages=is_bundle or is_served)
+    if sources.apt_more:
+        yield MORE, "".join(f"{line}\n" for line in sources.apt_more)
+    has_more = bool(sources.apt_more)
+    yield CONFIG, apt_sources.config_text(only_packages=is_bundle or is_served, has_more=has_more)
 
 
 def _key(inventory: Inventory, file: Path) -> str:

@@ -21,6 +21,7 @@ from provision.cli.main import main
 from provision.contracts.remedy import Fix
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
+from provision.hosts.apt_sources import KEY
 from provision.hosts.protocol.script import observe_script
 from provision.hosts.queries.apt import policy
 from provision.hosts.queries.file import ABSENT, FileStatus
@@ -257,10 +258,17 @@ def test_a_host_installs_from_our_source_alone_and_nothing_of_it_is_left(
         site.write_text(_text(web[0], f'mode: bundle, bundle: "{bundle}"' if options else served))
     if kind == "bundle on a web server":
         site.write_text(site.read_text().replace("/debian", "/bundle/apt/debian"))
+    if kind == "mirror":  # with a package of another archive beside it
+        driver = Archive(tmp_path / "web" / "driver", tmp_path / "gpg")
+        driver.add("library", "9.0")
+        driver.publish("bookworm", origin="NVIDIA")
+        line = f"deb [signed-by={KEY}] {web[0]}/driver bookworm main"
+        site.write_text(_text(web[0], f"apt_more: ['{line}']"))
     web[1].clear()
     done = _installed(site, root, *options)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (root / "installed").read_text() == "library 1.1\ntool 1.0\n", done.stdout + done.stderr
+    newest = "9.0" if kind == "mirror" else "1.1"
+    assert (root / "installed").read_text() == f"library {newest}\ntool 1.0\n", done.stdout + done.stderr
     assert "o=Debian" in done.stdout  # as signed: drivers are told apart by it
     assert (root / "foreign").read_text() == ""
     assert (root / "left").read_text() == ""

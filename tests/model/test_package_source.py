@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from provision.api import Options
 from provision.api.domains import load_inventory as load
 from provision.hosts.apt_sources import RELEASES, SOURCES
+from provision.hosts.protocol.script import APT_FOLDER
 from provision.testing.model_state import ModelFile
 from provision.values.outcomes import Outcome
 from tests.model.model_site import ModelSite
@@ -39,3 +41,5 @@ def test_a_driver_comes_from_the_mirror_in_one_apply(tmp_path: Path) -> None:
     assert state.packages["nvidia-smi"]
     again = site.apply()
     assert not any(step.changed for step in again.steps)
+    site.destroy(Options(host=True, allow=frozenset({"delete"})))
+    assert not any(path.startswith(APT_FOLDER) for path in state.files)

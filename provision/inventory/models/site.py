@@ -101,6 +101,8 @@ class Sources(Model):
     """Mirror of the distribution's package archive; Debian's security archive beside it (`-security`)."""
     apt_key: LocalPath | None = None
     """File with the public key that signs that mirror, if it is not the distribution's own."""
+    apt_more: tuple[Line, ...] = ()
+    """More package archives beside the mirror, as lines of sources.list(5): of drivers and toolkits."""
     releases: tuple[ReleaseName, ...] = ()
     """Releases of nodes whose image's name does not say it, for the packages of a bundle (`debian-12`)."""
 

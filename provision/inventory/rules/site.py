@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
@@ -15,13 +17,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of the site as a whole."""
     _policy(inventory, findings)
     _dhcp(inventory, findings)
-    sources = inventory.sources
-    for key in ("mirror", "bundle"):
-        given = getattr(sources, key) is not None
-        if sources.mode == key and not given and not findings.written(("sources", key)):
-            findings.lacks("sources", key, ("sources", "mode"))
-        if sources.mode != key and given:
-            findings.conflict(f"sources mode {sources.mode} does not use {key!r}", ("sources", key))
+    _sources(inventory, findings)
     if inventory.hypervisors and inventory.network is None and not findings.written(("network",)):
         findings.lacks("the inventory", "network", ("hypervisors",))
     if inventory.lab is None:
@@ -32,6 +28,23 @@ def check(inventory: Inventory, findings: Findings) -> None:
         findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), taken)
     if len(inventory.hypervisors) > 1:
         findings.conflict("a lab has one hypervisor", ("hypervisors",))
+
+
+def _sources(inventory: Inventory, findings: Findings) -> None:
+    sources = inventory.sources
+    for key in ("mirror", "bundle"):
+        given = getattr(sources, key) is not None
+        if sources.mode == key and not given and not findings.written(("sources", key)):
+            findings.lacks("sources", key, ("sources", "mode"))
+        if sources.mode != key and given:
+            findings.conflict(f"sources mode {sources.mode} does not use {key!r}", ("sources", key))
+    for key in ("apt_key", "apt_more"):
+        if getattr(sources, key) and sources.apt is None and sources.mode != "bundle":
+            findings.conflict(f"sources.{key} needs sources.apt, or a bundle", ("sources", key))
+    for index, line in enumerate(sources.apt_more):
+        if re.match(r"deb(-src)? ", line) is None or re.search(r"://[^/\s]*@", line):
+            summary = "expected a line like 'deb [signed-by=FILE] URL SUITE COMPONENT' without a login in it"
+            findings.add("INVENTORY_VALUE", summary, ("sources", "apt_more", index))
 
 
 def _policy(inventory: Inventory, findings: Findings) -> None:

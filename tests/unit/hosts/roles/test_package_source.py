@@ -10,7 +10,7 @@ import pytest
 
 from provision.api.domains import load_inventory as load
 from provision.contracts.resource import Resource
-from provision.hosts.apt_sources import CONFIG, KEY, RELEASES, SOURCES, STAMP, releases_of_node
+from provision.hosts.apt_sources import CONFIG, KEY, MORE, RELEASES, SOURCES, STAMP, releases_of_node
 from provision.hosts.protocol.script import APT_FOLDER
 from provision.hosts.resources.apt_source import LISTS, AptSource, AptSourceGone
 from provision.hosts.resources.package import Package
@@ -127,6 +127,15 @@ def test_a_key_of_the_mirror_goes_with_it(tmp_path: Path) -> None:
     converge(host, made(inventory, host))
     assert host.state.text(KEY).startswith("-----BEGIN")
     assert f"Signed-By: {KEY}" in host.state.text(SOURCES)
+
+
+def test_archives_of_drivers_come_beside_the_mirror(tmp_path: Path) -> None:
+    line = "deb [signed-by=/usr/share/keyrings/cuda.gpg] https://mirror.example/cuda ./"
+    inventory, host = inventory_of(tmp_path, f"{MIRROR}, apt_more: ['{line}']"), host_of("debian-12")
+    converge(host, made(inventory, host))
+    assert host.state.text(MORE) == f"{line}\n"
+    assert f'Dir::Etc::SourceParts "{MORE.rpartition("/")[0]}";' in host.state.text(CONFIG)
+    assert not differing(host, made(inventory, host))
 
 
 def bundle_of(tmp_path: Path) -> Path:

@@ -157,6 +157,15 @@ def test_what_left_the_inventory_goes_and_comes_back(
         assert crds <= {"network-attachment-definitions.k8s.cni.cncf.io"}
 
 
+def test_the_label_that_divides_cards_goes_with_the_operator(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    profiles = "v26.3.3, mig: { strategy: mixed, profiles: { n1: all-1g.10gb } }"
+    apply(cluster, load(tmp_path, GPU.replace("v26.3.3", profiles)))
+    assert "nvidia.com/mig.config" in traces(cluster)
+    apply(cluster, load(tmp_path))
+    assert traces(cluster) == set(), "a later operator would divide the cards again"
+
+
 def test_node_features_stay_for_the_operator_that_takes_them_over(tmp_path: Path) -> None:
     cluster = new_cluster()
     apply(cluster, load(tmp_path, GPU, RDMA))

@@ -23,7 +23,7 @@ from provision.gpu.operator_values import (
     slots,
     uses_stock_plugin,
 )
-from provision.gpu.resources.mig import MigConfig
+from provision.gpu.resources.mig import CONFIG, MigConfig
 from provision.gpu.resources.runtime import ContainerRuntime
 from provision.gpu.resources.stack import Cards, GpuStack
 from provision.hosts.names import ssh
@@ -195,7 +195,9 @@ def _gone(
     # What HAMi's plugin offers has the same name.
     is_offered = inventory.sharing is not None and inventory.sharing.mode == "hami"
     prefixes = ("nvidia.com/", *(NFD_TRACES if has_nfd else ()))
-    yield NodeTraces(API, ROLE_NAME, prefixes, kept=(RESOURCE,) if is_offered and risks else ())
+    yield NodeTraces(
+        API, ROLE_NAME, prefixes, kept=(RESOURCE,) if is_offered and risks else (), own=(CONFIG,)
+    )
     yield KubeAbsent(API, NAMESPACE, "", namespace)
 
 

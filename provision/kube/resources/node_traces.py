@@ -32,6 +32,7 @@ class NodeTraces(KeyedResource):
         name: whose traces they are.
         prefixes: with which keys begin, as `nvidia.com/`.
         kept: keys that somebody else goes on with.
+        own: keys that we wrote for the operator; other keys of ours are declared of the Node itself.
     """
 
     kind: ClassVar[str] = "node-traces"
@@ -39,6 +40,7 @@ class NodeTraces(KeyedResource):
     name: str
     prefixes: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
     def _key_name(self) -> str:
         return self.name
@@ -52,9 +54,12 @@ class NodeTraces(KeyedResource):
         for section, field in (*_METADATA, *_STATUS):
             rows = live.at(section, field)
             for key in rows if isinstance(rows, Mapping) else ():
-                is_set = section == "metadata" and _is_set_by_people(live, field, str(key))
+                is_set = section == "metadata" and _is_set_by(self._others(str(key)), live, field, str(key))
                 if str(key).startswith(self.prefixes) and key not in self.kept and not is_set:
                     yield section, field, str(key)
+
+    def _others(self, key: str) -> tuple[str, ...]:
+        return ("kubectl",) if key in self.own else _PEOPLE
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Name the nodes with traces, and how many."""
@@ -76,11 +81,11 @@ class NodeTraces(KeyedResource):
         return ApiCall(tuple(requests))
 
 
-def _is_set_by_people(live: Live, field: str, key: str) -> bool:
-    """Whether kubectl has set a label or an annotation, or we have because it is declared."""
+def _is_set_by(managers: tuple[str, ...], live: Live, field: str, key: str) -> bool:
+    """Whether one of these programs has set a label or an annotation."""
     entries = live.metadata.get("managedFields")
     for entry in entries if isinstance(entries, list) else []:
-        if not isinstance(entry, Mapping) or not str(entry.get("manager", "")).startswith(_PEOPLE):
+        if not isinstance(entry, Mapping) or not str(entry.get("manager", "")).startswith(managers):
             continue
         fields: object = entry.get("fieldsV1")
         for part in ("f:metadata", f"f:{field}"):

@@ -8,12 +8,15 @@ import pytest
 from pydantic import SecretStr
 
 from provision.api.domains import load_inventory
+from provision.api.vm_marker import mark_for_rebuild
 from provision.connections.contracts import HttpsEndpoint
 from provision.connections.ssh_pool import SshPool
 from provision.contracts.domain import Opening
 from provision.proxmox.driver import ProxmoxDriver
 from provision.proxmox.systems import open_api, systems
+from provision.values.cancel import Cancel
 from provision.values.errors import UsageError
+from tests.model.test_vm_kills import dying
 from tests.unit.proxmox.roles.world import INVENTORY, World
 
 RAW = INVENTORY.replace("drives_console: true", "drives_console: true, raw: true").replace(
@@ -86,12 +89,42 @@ def test_functions_are_one_entry_with_their_addresses(world: World) -> None:
 
 
 def test_a_rebuild_keeps_it(world: World) -> None:
+    world.write(RAW.replace("console-loss, delete]", "console-loss, delete, replace]"))
     assert world.apply().exit_code == 0
-    vm = world.pve.vms[102]
-    vm.config["description"] = vm.config["description"].replace("provision:", "provision: replace=x", 1)
-    before = vm.config["hostpci0"]
-    world.apply()
-    assert world.pve.vms[102].config["hostpci0"] == before
+    site = world.site()
+    mark_for_rebuild(site, "vm-gpu", Cancel())
+    site.close()
+    images = world.pve.vms[102].images
+    assert world.apply().exit_code == 0
+    assert world.pve.vms[102].images == images + 1, "it was made anew"
+    assert world.pve.vms[102].config["hostpci0"] == "0000:02:00,pcie=1"
+    assert world.plan().empty
+
+
+BOTH = RAW.replace(
+    "    cards:\n", '    usb: { stick: { id: "10c4:ea60", raw: true } }\n    cards:\n'
+).replace("gpus: [one],", "gpus: [one], usb: [stick],")
+WRITES = 14
+"""More than the requests that change something, from nothing."""
+
+
+@pytest.mark.parametrize("boundary", range(WRITES))
+def test_a_run_that_dies_at_any_write_goes_on_to_the_same_end(tmp_path: Path, boundary: int) -> None:
+    worlds = [World(tmp_path / name) for name in ("whole", "cut")]
+    for made in worlds:
+        made.write(BOTH)
+        (made.folder / "root").write_text("root-password\n")
+        made.pve.has_root = True
+        made.host.usb = "device 1-2 10c4:ea60 00\nend\n"
+    whole, cut = worlds
+    assert whole.apply().exit_code == 0
+    assert sum(method != "GET" for method, _, _ in whole.pve.log) <= WRITES
+    dying(cut, boundary)
+    assert cut.apply().exit_code == 0
+    assert cut.plan().empty
+    assert cut.dump() == whole.dump()
+    config = cut.pve.vms[102].config
+    assert (config["hostpci0"], config["usb0"]) == ("0000:02:00,pcie=1", "host=10c4:ea60")
 
 
 def test_root_s_password_is_asked_for_by_name(world: World) -> None:

@@ -119,7 +119,7 @@ CASES = [
     ("name: site\n", "name: site\nsources: { mode: mirror }\n", "INVENTORY_MISSING_KEY", "mode", "lacks the key 'mirror'"),
     ("name: site\n", "name: site\nsources: { apt_key: ./key }\n", "INVENTORY_CONFLICT", "apt_key", "needs sources.apt, or a bundle"),
     ("name: site\n", "name: site\nsources: { apt: https://m/debian, apt_more: [https://m ./] }\n", "INVENTORY_VALUE", "https://m ./", "expected a line like"),
-    ("name: site\n", "name: site\nsources: { apt: https://m/debian, apt_more: ['deb https://a:b@m ./'] }\n", "INVENTORY_VALUE", "'deb https", "without a login"),
+    ("name: site\n", "name: site\nsources: { apt: https://m/debian, apt_more: ['deb https://a:b@m ./'] }\n", "INVENTORY_VALUE", "'deb https://a:b@m ./'", "without a login"),
     ("name: site\n", "name: site\nsources: { bundle: ./x }\n", "INVENTORY_CONFLICT", "bundle", "sources mode online does not use"),
     ("name: site\n", "name: site\ncluster: { helm: { backend: cli } }\n", "INVENTORY_MISSING_KEY", "helm", "lacks the key 'version'"),
     ("name: site\n", "name: site\ncluster: { helm: { version: v4.2.3 } }\n", "INVENTORY_CONFLICT", "version", "the Helm controller of k3s does not use"),

@@ -17,7 +17,10 @@ from provision.rdma.measurements.gids import GidEntry
 from provision.values.numbers import is_number
 
 _PART = "provision: part "
-_MARK = re.compile(rf"{_PART}(?:end (?P<code>[0-9]{{1,9}})|(?P<name>\w+))")
+_MARK = re.compile(rf"{_PART}(?P<run>[0-9a-f-]{{1,40}}) (?:end (?P<code>[0-9]{{1,9}})|(?P<name>\w+))")
+_DRAW = "read -r part_mark </proc/sys/kernel/random/uuid"
+"""Draws what marks the parts of one run. No program of a part knows it: it is neither in an argument nor in
+the environment, and the first line that has one was printed before any of them began."""
 FIND = (
     "own=$(ip -4 -o addr show net1 2>/dev/null | sed -n 's/.* inet \\([0-9.]*\\)\\/.*/\\1/p' | head -n 1)\n"
     "hca=; port=; gid=\n"
@@ -41,17 +44,17 @@ FIND = (
 
 def part(name: str, script: str) -> str:
     """Return shell text whose output is a part of that name, followed by its exit status."""
-    return f"echo '{_PART}{name}'\n{{ {script}\n}} 2>&1\necho \"{_PART}end $?\""
+    return f'echo "{_PART}$part_mark {name}"\n{{ {script}\n}} 2>&1\necho "{_PART}$part_mark end $?"'
 
 
-LOOK = "\n".join((part("own", FIND), part("gids", gids.SCRIPT)))
+LOOK = "\n".join((_DRAW, part("own", FIND), part("gids", gids.SCRIPT)))
 COUNT = counters.SCRIPT
 
 
 def counted(script: str) -> str:
     """Return shell text that reads counters, runs something, and reads them again."""
     return "\n".join(
-        (part("own", FIND), part("before", COUNT), part("transfer", script), part("after", COUNT))
+        (_DRAW, part("own", FIND), part("before", COUNT), part("transfer", script), part("after", COUNT))
     )
 
 
@@ -69,12 +72,15 @@ class Part:
 
 
 def parts_of(log: str) -> dict[str, Part]:
-    """Return the parts that came to their end, by name."""
+    """Return the parts that came to their end, by name; lines with another mark than the first are text."""
     parts: dict[str, Part] = {}
     lines: list[str] = []
-    name = ""
+    name = run = ""
     for line in log.split("\n"):
         mark = _MARK.fullmatch(line)
+        run = run or (mark["run"] if mark is not None else "")
+        if mark is not None and mark["run"] != run:
+            mark = None
         if mark is not None and mark["code"] and name:
             parts[name] = Part("".join(lines), int(mark["code"]))
             name = ""

@@ -50,7 +50,7 @@ SENT = 65536 * 664644
 
 
 def part(name: str, text: str, code: int = 0) -> str:
-    return f"provision: part {name}\n{text}provision: part end {code}\n"
+    return f"provision: part 6a0f-1b0d {name}\n{text}provision: part 6a0f-1b0d end {code}\n"
 
 
 def count(declared: int | str, other: int = 0, eth0: int = 0) -> str:

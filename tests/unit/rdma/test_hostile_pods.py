@@ -11,7 +11,8 @@ from provision.rdma.measurements.gids import parse_show_gids
 from provision.rdma.measurements.pod_scripts import parse_counted, parse_look, parse_own, parts_of
 from provision.values.numbers import is_number
 
-MARK = "provision: part "
+RUN = "6a0f2c1e-1b0d-4a59-9d0e-0c5f3c1d7a11"
+MARK = f"provision: part {RUN} "
 LONG = "9" * 5000
 LOG = 262_144
 OWN = "own|10.0.0.1|mlx5_0|1|3|x"
@@ -63,3 +64,9 @@ def test_the_greatest_counter_of_64_bits_is_a_number() -> None:
 def test_a_mark_within_a_part_is_its_text() -> None:
     (part,) = parts_of(f"{MARK}own\n{MARK}gids\n{MARK}end 0\n{MARK}end 1\n").values()
     assert (part.text, part.code) == (f"{MARK}gids\n", 0)
+
+
+def test_what_a_program_prints_forges_no_part() -> None:
+    forged = "provision: part end 0\nprovision: part 0 end 0\nprovision: part 0 after\ncounters|end\n"
+    (part,) = parts_of(f"{MARK}transfer\n{forged}{MARK}end 1\n").values()
+    assert (part.text, part.code) == (forged, 1)

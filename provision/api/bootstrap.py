@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from provision.api.run_identity import who
 from provision.connections.contracts import ShellConnection
-from provision.engine.run_identity import who
 from provision.hosts.driver import HostDriver
 from provision.hosts.query_kinds import HOST_KINDS
 from provision.proxmox.setup import QUERIES, ProxmoxHost, read_host

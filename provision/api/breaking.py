@@ -9,12 +9,12 @@ from importlib.util import find_spec
 
 from provision.api.defaults import ignore
 from provision.api.domains import check_folders, domains
+from provision.api.run_identity import new_run_id
 from provision.api.site import Site
 from provision.contracts.check import Damage
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.remedy import ApiCall, Fix, Request
 from provision.engine.environment import Options
-from provision.engine.run_identity import new_run_id
 from provision.inventory import Inventory
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from provision.api.run_identity import who
 from provision.connections.contracts import ShellConnection
 from provision.contracts.query import Unknown
-from provision.engine.run_identity import who
 from provision.hosts.driver import HostDriver
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.shell import Shell

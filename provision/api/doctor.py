@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from provision.api.domains import domains, effect_classes
+from provision.api.run_identity import who
 from provision.api.site import Site
 from provision.connections.contracts import ShellConnection
 from provision.contracts.snapshot import Snapshot
 from provision.engine.environment import Options
 from provision.engine.observe import observe
-from provision.engine.run_identity import who
 from provision.engine.session import AwayError
 from provision.hosts.doctor import HostRule, problems
 from provision.hosts.driver import HostDriver

@@ -11,6 +11,7 @@ from provision.api.checks import verification
 from provision.api.events import check_event, guarded
 from provision.api.masking import run_masked
 from provision.api.past_runs import usually
+from provision.api.run_identity import who
 from provision.api.verification import recorder, write_check
 from provision.engine.environment import Options, Verification
 from provision.engine.journal import Journal
@@ -73,6 +74,7 @@ def perform(
         typical_seconds=usually(site.journal_path, site.inventory.name),
     )
     try:
+        journal.begin(run_id, planned.plan.inventory, verb, who())
         report = run_masked(run_plan(run, verb), mask)
     finally:
         journal.close()

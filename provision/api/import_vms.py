@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from provision.api.masking import changes_masked
+from provision.api.run_identity import new_run_id, who
 from provision.api.site import Site
 from provision.api.vm_marker import file_of, present_vm, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
@@ -13,7 +14,6 @@ from provision.contracts.change import Change
 from provision.contracts.resource import changes_of
 from provision.contracts.role import Context
 from provision.engine.observe import observe
-from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.hosts import names as host_names
 from provision.inventory import Subject

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from provision.api.run_identity import new_run_id, who
 from provision.api.site import Site
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.remedy import Fix
 from provision.dhcp.backends.manual import ManualReservation
-from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

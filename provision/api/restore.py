@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from provision.api.run_identity import new_run_id, who
 from provision.api.site import Site
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible
-from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.hosts import names
 from provision.hosts.queries.saved import ABSENT, FILE, RESTORED, SavedFile

@@ -20,6 +20,7 @@ from provision.api.masking import checks_masked, explained_masked, plan_masked
 from provision.api.plan_key import plan_key
 from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
+from provision.api.run_identity import new_run_id, who
 from provision.api.systems import hooks, open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
@@ -45,7 +46,6 @@ from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
 from provision.engine.run import Ask
-from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.session import Session
 from provision.engine.steps import expand

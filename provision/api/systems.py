@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from provision.api.domains import domains, effect_classes
+from provision.api.run_identity import who
 from provision.connections.contracts import Endpoint
 from provision.connections.ssh_pool import SshPool
 from provision.contracts.domain import Domain, Opening
@@ -13,7 +14,6 @@ from provision.contracts.hook import Hook
 from provision.contracts.query import QueryKind
 from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
-from provision.engine.run_identity import who
 from provision.inventory import Inventory, Subject
 from provision.values.redaction import Redactor
 from provision.values.references import load_object

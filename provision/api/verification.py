@@ -12,11 +12,11 @@ from provision.api.check_session import Answers
 from provision.api.checks import silent, verified
 from provision.api.events import check_event, guarded
 from provision.api.refusals import check_verify
+from provision.api.run_identity import new_run_id, who
 from provision.engine.environment import Options
 from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.engine.observe import observe
-from provision.engine.run_identity import new_run_id, who
 from provision.inventory.playbook import VERIFY
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import ProvisionError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from provision.api.run_identity import new_run_id, who
 from provision.api.site import Site
 from provision.contracts.change import Key
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
-from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node

@@ -74,20 +74,15 @@ class Evidence:
     def changes(self, resource: Resource) -> tuple[Change, ...]:
         """Return what differs; nothing while its system has not answered all of its questions."""
         if resource.key not in self._changes:
-            self._changes[resource.key] = self._compared(resource)
+            snapshot = self.snapshots.get(resource.key.system)
+            is_known = snapshot is not None and not snapshot.missing(resource.queries())
+            self._changes[resource.key] = changes_of(resource, snapshot) if snapshot and is_known else ()
         return self._changes[resource.key]
-
-    def _compared(self, resource: Resource) -> tuple[Change, ...]:
-        snapshot = self.snapshots.get(resource.key.system)
-        if snapshot is None or snapshot.missing(resource.queries()):
-            return ()
-        return changes_of(resource, snapshot)
 
     def remedy(self, resource: Resource) -> Remedy | None:
         """Return how a difference would be corrected; None where nothing is known to differ."""
-        if not self.changes(resource):
-            return None
-        return remedy_of(resource, self.snapshots[resource.key.system])
+        differs = bool(self.changes(resource))
+        return remedy_of(resource, self.snapshots[resource.key.system]) if differs else None
 
     def impossible(self, resource: Resource) -> Diagnostic | None:
         """Return why a resource cannot be brought about, if that is known."""

@@ -134,9 +134,8 @@ class Journal:
 
     def failure(self) -> Diagnostic | None:
         """Return the warning that something was not written, if so."""
-        if not self.error:
-            return None
-        return Diagnostic("JOURNAL_UNWRITABLE", self.error, severity=Severity.WARNING)
+        warning = Diagnostic("JOURNAL_UNWRITABLE", self.error, severity=Severity.WARNING)
+        return warning if self.error else None
 
     def step_begins(self, step: StepId) -> None:
         """Remember when a step began."""

@@ -95,6 +95,5 @@ def _subjects_below(
 
 
 def _needs(state: StepState, retire: str) -> bool:
-    if state.role is None:
-        return False
-    return state.step.id.role + SUFFIX == retire or retire in state.role.needs
+    role = state.role
+    return role is not None and (state.step.id.role + SUFFIX == retire or retire in role.needs)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from provision.engine.model import RunReport
 from provision.engine.run import Run
-from provision.engine.run_identity import who
 from provision.engine.scheduler import Scheduler
 from provision.engine.step_state import StepResult
 from provision.values.events import Problem, RunEnded, RunStarted
@@ -31,14 +30,13 @@ def _exit_code(results: Iterable[StepResult], *, interrupted: bool) -> ExitCode:
 
 
 def run_plan(run: Run, verb: str) -> RunReport:
-    """Run the plan and return how it ended.
+    """Run the plan, whose begin is in the journal, and return how it ended.
 
     Raises:
         BaseException: what a worker raised that is no error of a system; the journal has no end then.
     """
     began = time.monotonic() - run.planned.seconds  # without the time in which a person read the plan
     plan = run.planned.plan
-    run.journal.begin(run.id, plan.inventory, verb, who())
     run.emit(
         RunStarted(
             run=run.id,

@@ -154,7 +154,8 @@ class _Builder:
 
     def _with_parents(self, step: Step) -> Step:
         after, needs = set(step.after), set(step.needs)
-        barriers = [*step.barriers, *self._order(self.entries[step.id])]
+        earlier = (role for role in self.entries[step.id].after if role in self.by_role)
+        barriers = [*step.barriers, *(self._barrier(role, 0) for role in earlier)]
         parents = self.environment.parents(step.subject)
         if self.chains[step.subject.name][0] == step.id:  # the rest of the chain follows by itself
             alternatives: dict[str, list[StepId]] = {}
@@ -168,7 +169,8 @@ class _Builder:
         near = dict.fromkeys((step.subject.name, *(parent.name for parent in parents)))
         for need in _needs(self.environment.roles[step.id.role], self.environment.inventory, step.subject):
             if need.scope == "site":
-                barriers += self._site_need(need)
+                if need.role in self.by_role:
+                    barriers.append(self._barrier(need.role, need.least(len(self.by_role[need.role]))))
                 continue
             subjects = near if need.scope == "near" else (step.subject.name,)
             ids = [
@@ -181,13 +183,6 @@ class _Builder:
             elif ids:
                 barriers.append(Barrier(tuple(ids), need.least(len(ids))))
         return replace(step, after=frozenset(after - needs), needs=frozenset(needs), barriers=tuple(barriers))
-
-    def _order(self, entry: Entry) -> list[Barrier]:
-        return [self._barrier(role, 0) for role in entry.after if role in self.by_role]
-
-    def _site_need(self, need: Need) -> list[Barrier]:
-        ids = self.by_role.get(need.role, ())
-        return [self._barrier(need.role, need.least(len(ids)))] if ids else []
 
     def _barrier(self, role: str, needed: int) -> Barrier:
         if (role, needed) not in self.barriers:

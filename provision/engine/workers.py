@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from provision.values.cancel import Cancel, Interrupted
@@ -75,12 +75,9 @@ def each(items: Iterable[T], work: Callable[[T], None], cancel: Cancel, limit: i
     count = todo.qsize()
 
     def run() -> None:
-        while True:
-            try:
-                item = todo.get_nowait()
-            except queue.Empty:
-                return
-            results.put(_error_of(work, item, cancel))
+        with suppress(queue.Empty):
+            while True:
+                results.put(_error_of(work, todo.get_nowait(), cancel))
 
     for number in range(min(limit, count)):
         start(f"observe-{number}", run)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule
-from provision.contracts.view import View
 from provision.gpu.queries import CardStatus, GpuState, GpuStatus
 from provision.hosts import names
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.kube.names import has_cluster

@@ -7,9 +7,9 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.contracts.view import View
 from provision.gpu.operator_values import has_operator_toolkit, operator_values
 from provision.gpu.resources.stack import GPU_CLUSTER
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.kube.names import API, SUBJECT, has_cluster
 from provision.kube.queries import Listing, list_query

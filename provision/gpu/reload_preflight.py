@@ -9,10 +9,10 @@ from __future__ import annotations
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.rule import Evidence, Finding, Rule
-from provision.contracts.view import View
 from provision.gpu.queries import GpuState, GpuStatus
 from provision.hosts import names
 from provision.hosts.host_effects import DAEMON_RELOAD
+from provision.hosts.view import View
 from provision.inventory.models.node import Node
 from provision.k3s import join_preflight
 from provision.k3s.join_network import JoinNetworkStatus

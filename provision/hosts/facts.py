@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from provision.contracts.query import Unknown
-from provision.contracts.view import View
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import CMDLINE, BootLoader
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import ClockState, ClockStatus
 from provision.hosts.resources.pci import PciFunction, PciFunctions
+from provision.hosts.view import View
 
 MACHINE_ID = FileText("/etc/machine-id")
 MEMORY = FileText("/proc/meminfo")

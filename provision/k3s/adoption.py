@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from provision.contracts.rule import Evidence, Finding, Rule
-from provision.contracts.view import View
 from provision.hosts import names
 from provision.hosts.queries.file import FileStatus
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.k3s import configuration, paths

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from provision.contracts.rule import Evidence, Finding, Rule
-from provision.contracts.view import View
 from provision.hosts import names
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.k3s import cni_folders, configuration

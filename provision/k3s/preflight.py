@@ -11,9 +11,9 @@ from typing import Any
 from provision.contracts.change import Op
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
-from provision.contracts.view import View
 from provision.hosts import names
 from provision.hosts.queries.file import FileStatus
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.k3s import adoption, configuration, join_preflight, paths

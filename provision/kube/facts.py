@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.query import Unknown
-from provision.contracts.view import View
+from provision.hosts.view import View
 from provision.inventory.models.node import Node
 from provision.kube.kinds import NODE
 from provision.kube.queries import Listing, Live, ServerVersion, list_query

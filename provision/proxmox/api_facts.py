@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.contracts.query import Unknown
-from provision.contracts.view import View
+from provision.hosts.view import View
 from provision.proxmox.queries import (
     Mappings,
     NodeBridges,

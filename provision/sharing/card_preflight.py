@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from provision.contracts.rule import Evidence, Finding, Rule
-from provision.contracts.view import View
 from provision.gpu.operator_values import gpu_nodes, mig_profiles
 from provision.gpu.queries import CardStatus, GpuState, GpuStatus
 from provision.gpu.words import Meaning
 from provision.hosts.names import ssh
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.kube.names import has_cluster
 from provision.values.diagnostics import Diagnostic

@@ -8,9 +8,9 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.contracts.view import View
 from provision.gpu.operator_values import RESOURCE, gpu_nodes
 from provision.hosts.names import ssh
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.k3s.runtimes import NvidiaRuntime, RuntimeStatus
 from provision.kube.facts import NODES, find_node, node_fact

@@ -7,9 +7,9 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.contracts.view import View
 from provision.gpu.operator_values import operator_values
 from provision.gpu.roles.gpu_operator import namespace_of
+from provision.hosts.view import View
 from provision.inventory import Inventory
 from provision.kube.kinds import DAEMON_SET
 from provision.kube.names import API, SUBJECT, has_cluster, labels_of

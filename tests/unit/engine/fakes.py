@@ -199,6 +199,7 @@ class FakeSite:
         """Plan in a new session and apply."""
         run = self.run(planned or self.plan(options, destroying=destroying), cancel or Cancel(), ask)
         try:
+            run.journal.begin(run.id, "fake", "apply", "me")
             return run_plan(run, "apply")
         finally:
             run.journal.close()

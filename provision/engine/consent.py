@@ -50,10 +50,9 @@ class Consents:
             return Consent.ALLOW
         return consent
 
-    def missing(self, system: str, effects: Iterable[Effect]) -> tuple[ConsentNeed, ...]:
-        """Return the effects that are not allowed."""
-        needs = (ConsentNeed(system, effect, self.of(system, effect)) for effect in dict.fromkeys(effects))
-        return tuple(need for need in needs if need.consent is not Consent.ALLOW)
+    def allows(self, system: str, effects: Iterable[Effect]) -> bool:
+        """Whether effects may happen without a question."""
+        return all(self.of(system, effect) is Consent.ALLOW for effect in effects)
 
     def ask_ahead(self, needs: Iterable[ConsentNeed], ask: Callable[[str], bool | None]) -> None:
         """Ask now for what a plan needs, so that nobody has to sit beside the run."""

@@ -356,7 +356,7 @@ class Planner:
     def _note_born(self, state: StepState) -> None:
         for change in state.plan.changes:
             # What may not be replaced is still what it was.
-            if change.creates and not self.consents.missing(change.key.system, change.risks):
+            if change.creates and self.consents.allows(change.key.system, change.risks):
                 self.consents.born.add(change.creates)
 
     # ------------------------------------------------------------ the whole

@@ -109,7 +109,7 @@ class Session:
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Return the answers at hand by system."""
-        return {name: system.snapshot for name, system in self.systems.items() if system.snapshot is not None}
+        return self.basis(self.systems)
 
     def snapshot(self, name: str) -> Snapshot | None:
         """Return the answers of one system at hand."""

@@ -54,7 +54,7 @@ def _state(site: ModelSite) -> dict[str, Any]:
     return {"objects": dict(sorted(objects.items())), "files": dict(sorted(files.items()))}
 
 
-@pytest.mark.parametrize("name", ["h100-pair", "h100-kai"])
+@pytest.mark.parametrize("name", ["homelab", "h100-pair", "h100-kai"])
 def test_a_shipped_inventory_ends_in_what_was_reviewed(name: str, tmp_path: Path) -> None:
     site = ModelSite(credentials(name, tmp_path), tmp_path)
     opened = site.site()

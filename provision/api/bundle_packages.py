@@ -10,12 +10,13 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from provision.api.domains import domains
+from provision.contracts.query import Unknown
 from provision.hosts.apt_sources import (
     COMPRESSIONS,
     RELEASES,
@@ -32,6 +33,7 @@ from provision.hosts.queries.shell import ShellResult
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.references import load_object
 
@@ -124,7 +126,7 @@ def _may_need(inventory: Inventory, node: Node) -> bool:
 def _requests(
     inventory: Inventory,
     node: Node,
-    archive: Callable[[Sequence[str]], Mapping[str, Offers]],
+    archive: Callable[[tuple[str, ...]], Mapping[str, Offers]],
     *,
     is_certain: bool = True,
 ) -> Iterator[PackageRequest]:
@@ -164,7 +166,11 @@ class _Part:
             urls = [(part, f"file:{root / part.archive}") for part in self.release.parts]
             apt.open(sources_text(self.release, urls, keyring, expires=False, only_packages=True))
             yield from indexes
-            archive = lambda names: _offers(apt.policy(names))  # noqa: E731 - one line
+
+            @cache  # nodes alike ask alike
+            def archive(names: tuple[str, ...]) -> Mapping[str, Offers]:
+                return _offers(apt.policy(names))
+
             wanted: dict[PackageRequest, list[str]] = {}
             for node in self.nodes:
                 for request in _requests(self.inventory, node, archive):
@@ -239,7 +245,9 @@ class _Part:
 
 def _offers(text: str) -> Mapping[str, Offers]:
     offers = read_policy(ShellResult(0, text.encode(), b""))
-    return offers if isinstance(offers, Mapping) else {}
+    if isinstance(offers, Unknown):
+        raise Permanent(Diagnostic("PACKAGES_UNREADABLE", f"the package indexes: {offers.reason}"))
+    return offers
 
 
 def _united(files: Sequence[AptFile]) -> Iterator[AptFile]:

@@ -87,9 +87,18 @@ class AptRoot:
             raise _failed("PACKAGES_UNREADABLE", "apt does not accept the package indexes", output)
 
     def policy(self, names: Sequence[str]) -> str:
-        """Return what `apt-cache policy` prints of archives, then a line `@packages`, then of packages."""
-        archives, packages = (self._run("apt-cache", "policy", *more)[1] for more in ((), ("--", *names)))
-        return f"{archives}@packages\n{packages}"
+        """Return what `apt-cache policy` prints of archives, then a line `@packages`, then of packages.
+
+        Raises:
+            Permanent: PACKAGES_UNREADABLE.
+        """
+        texts: list[str] = []
+        for more in ((), ("--", *names)):
+            code, output = self._run("apt-cache", "policy", *more)
+            if code:
+                raise _failed("PACKAGES_UNREADABLE", "apt-cache cannot read the package indexes", output)
+            texts.append(output)
+        return "@packages\n".join(texts)
 
     def transaction(
         self, requests: Sequence[str], status: Path | None = None, *, recommends: bool = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from provision.hosts.queries.apt import Offers
@@ -26,7 +26,7 @@ class PackageRequest:
     recommends: bool = True
 
 
-PackageArchive = Callable[[Sequence[str]], Mapping[str, Offers]]
+PackageArchive = Callable[[tuple[str, ...]], Mapping[str, Offers]]
 """Returns what the archive of a release has of some packages."""
 
 

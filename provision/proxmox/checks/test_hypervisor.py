@@ -149,16 +149,20 @@ def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...], passed: C
 
 
 def test_cards_of_running_vms_are_with_vfio(
-    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]
+    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
 ) -> None:
     """vfio-pci holds every function of a card whose VM runs, or those that are passed."""
-    used = {slot: _users(site.inventory, hypervisor, slot) for slot in slots}
-    running = [slot for slot, names in used.items() if not all(site.is_away(f"{name}/ssh") for name in names)]
-    if not running:
+    nodes = [node for node in names.nodes_of(site.inventory, hypervisor) if node.manage]
+    on = {alias for node in nodes if not site.is_away(f"{node.name}/ssh") for alias in node.cards}
+    cards = {
+        alias: card for alias, card in site.inventory.hypervisors[hypervisor].cards.items() if alias in on
+    }
+    if not cards or not slots:
         pytest.skip("unknown: no VM with a card runs")
-    for slot in running:
-        drivers = {function: name for function, (_, name) in _drivers(host, slot).items() if passed(function)}
-        assert set(drivers.values()) == {VFIO}, f"{slot}: {drivers}"
+    for alias, card in cards.items():
+        functions = _drivers(host, card.address).items()
+        drivers = {name: driver for name, (_, driver) in functions if card.passes(name.rpartition(".")[2])}
+        assert set(drivers.values()) == {VFIO}, f"{alias}: {drivers}"
 
 
 def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from provision.api.domains import load_inventory
 from provision.hosts.resources.pci import PciFunction
+from provision.proxmox.checks.test_hypervisor import test_cards_of_running_vms_are_with_vfio as is_with_vfio
 from provision.proxmox.nic_facts import HOST_NICS
 from provision.proxmox.reboot_facts import REBOOT_FACTS
 from provision.testing.model_host import ModelFile, ModelFunction
@@ -169,3 +172,22 @@ def test_what_the_next_boot_configures_is_asked_for(world: World) -> None:
     assert {HOST_NICS, REBOOT_FACTS} <= set(asked)
     world.write(INVENTORY)
     assert HOST_NICS not in evidence(load_inventory(world.folder / "site.yaml"))["pve/ssh"]
+
+
+@pytest.mark.parametrize(
+    ("away", "fails"), [("vm-gpu/ssh", False), ("vm-1/ssh", True), ("", True)], ids=["own", "other", "both"]
+)
+def test_the_check_looks_at_functions_of_running_vms_only(world: World, away: str, fails: bool) -> None:
+    """Of one slot, function 2 is with vfio for vm-1, and function 1 still with the host's driver."""
+    two = VF + VF.replace("rail:", "other:").replace("[2]", "[1]")
+    world.write(text(two).replace("gpus: [one],", "pci: [other],"))
+    rows = "0000:81:00.1 0x020000 mlx5_core\n0000:81:00.2 0x020000 vfio-pci"
+    site: Any = SimpleNamespace(
+        inventory=load_inventory(world.folder / "site.yaml"), is_away=lambda system: system == away
+    )
+    host: Any = SimpleNamespace(check_output=lambda _command, _slot: rows)
+    if fails:
+        with pytest.raises(AssertionError, match="other"):
+            is_with_vfio(site, "pve", host, ("0000:81:00",))
+    else:
+        is_with_vfio(site, "pve", host, ("0000:81:00",))

@@ -43,6 +43,7 @@ class ModelVm:
         config: active values.
         pending: what waits for a power cycle.
         running: whether it runs.
+        snapshots: names of snapshots that somebody made, with the volumes that each needs.
         images: how many disks it got from an image after its creation: its system is a new one then.
     """
 
@@ -51,6 +52,7 @@ class ModelVm:
     pending: dict[str, str | None] = field(default_factory=dict)
     running: bool = False
     images: int = 0
+    snapshots: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -353,7 +355,10 @@ class ModelProxmox:
     def _unlink(self, data: dict[str, object], vmid: str) -> object:
         vm = self._vm(vmid)
         for key in str(data["idlist"]).split(","):
-            volume = parse(vm.config.pop(key, "")).get("", "")
+            volume = parse(vm.config.get(key, "")).get("", "")
+            if data.get("force") and any(volume in kept for kept in vm.snapshots.values()):
+                raise ApiError(500, f"unable to delete '{volume}' - volume is still in use (snapshot?)")
+            vm.config.pop(key, None)
             storage = volume.partition(":")[0]
             if data.get("force") and volume in self.volumes.get(storage, ()):
                 self.volumes[storage].remove(volume)

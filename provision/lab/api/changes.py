@@ -249,11 +249,20 @@ def apply_pending(lab: Lab, config: VmConfig, *, force: bool = False) -> None:
         volume = owned_volume(config.vmid, key, value)
         if volume is None or volume in kept:
             continue
+        if force or key.startswith("unused"):
+            _refuse_kept(config, volume)
         if force or key.startswith("unused") or is_cloud_drive(drive_parts(key, value)["file"]):
             remove_volume(lab, volume)
         else:
             number = next(index for index in range(256) if f"unused{index}" not in config.values)
             config.values[f"unused{number}"] = volume
+
+
+def _refuse_kept(config: VmConfig, volume: str) -> None:
+    """Refuse to free a disk that a snapshot needs (facts: qemu-server, `try_deallocate_drive`)."""
+    for values in config.snapshots.values():
+        if any(drive_parts(key, value)["file"] == volume for key, value in values.items() if is_disk(key)):
+            raise failed(f"unable to delete '{volume}' - volume is still in use (snapshot?)")
 
 
 def _has_volume(key: str) -> bool:

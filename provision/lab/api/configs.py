@@ -1,7 +1,7 @@
 """VM configurations as files like Proxmox VE's `qemu-server/<vmid>.conf`.
 
-A file has the description as comment lines, `key: value` lines, and a section `[PENDING]` with what waits
-for a power cycle (facts: the qm.conf manual page).
+A file has the description as comment lines, `key: value` lines, a section `[PENDING]` with what waits
+for a power cycle, and a section for each snapshot (facts: the qm.conf manual page).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ PENDING = "[PENDING]"
 
 @dataclass(slots=True)
 class VmConfig:
-    """One VM's configuration: what is in force, what waits, and which keys wait for removal."""
+    """One VM's configuration: what is in force, what waits, which keys wait for removal, its snapshots."""
 
     vmid: int
     values: dict[str, str] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    snapshots: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def text(self) -> str:
         """Print the file."""
@@ -42,6 +43,8 @@ class VmConfig:
             if self.deleted:
                 lines.append(f"delete: {','.join(sorted(self.deleted))}")
             lines += [f"{key}: {quote(value, safe=_PLAIN)}" for key, value in sorted(self.pending.items())]
+        for name, values in sorted(self.snapshots.items()):
+            lines += ["", f"[{name}]", *(f"{key}: {value}" for key, value in sorted(values.items()))]
         return "\n".join(lines) + "\n"
 
     def digest(self) -> str:
@@ -72,15 +75,19 @@ def parse(vmid: int, text: str) -> VmConfig:
     """Read a configuration file."""
     config = VmConfig(vmid)
     description: list[str] = []
-    in_pending = False
+    in_pending, taken = False, None
     for line in text.split("\n"):  # no other character ends a line
         if line == PENDING:
             in_pending = True
-        elif line.startswith("#"):
+        elif section := re.fullmatch(r"\[([A-Za-z][\w-]*)\]", line):
+            in_pending, taken = False, config.snapshots.setdefault(section[1], {})
+        elif line.startswith("#") and taken is None:
             description.append(unquote(line[1:]))
         elif match := re.fullmatch(r"([a-z0-9-]+): (.*)", line):
             key, value = match.groups()
-            if in_pending and key == "delete":
+            if taken is not None:
+                taken[key] = value
+            elif in_pending and key == "delete":
                 config.deleted = set(value.split(","))
             elif in_pending:
                 config.pending[key] = unquote(value)

@@ -183,7 +183,7 @@ def _delete(call: Call) -> str:
 
 def _destroy(lab: Lab, config: VmConfig, *, unreferenced: bool) -> None:
     vmid = config.vmid
-    for values in (config.values, config.pending):
+    for values in (config.values, config.pending, *config.snapshots.values()):
         for key, value in values.items():
             if is_disk(key) or key.startswith("unused"):
                 volume = owned_volume(vmid, key, value)
@@ -200,8 +200,21 @@ def _destroy(lab: Lab, config: VmConfig, *, unreferenced: bool) -> None:
 
 def _snapshots(call: Call) -> Any:
     config = call.lab.configs.load(call.vmid)
+    listed = ("description", "snaptime", "parent", "vmstate")
+    parent = {"parent": config.values["parent"]} if "parent" in config.values else {}
     return [
         {
+            "name": name,
+            **{
+                key: int(value) if key == "snaptime" else value
+                for key, value in values.items()
+                if key in listed
+            },
+        }
+        for name, values in sorted(config.snapshots.items())
+    ] + [
+        {
+            **parent,
             "name": "current",
             "description": "You are here!",
             "digest": config.digest(),

@@ -26,12 +26,12 @@ def vmid_taken(evidence: Evidence) -> list[Finding]:
     return findings
 
 
-def impossible(evidence: Evidence) -> list[Finding]:
-    """Refuse what no request can bring about: a disk that would shrink, another kind of firmware disk."""
+def impossible(evidence: Evidence, *codes: str) -> list[Finding]:
+    """Refuse what no request can bring about: a disk that shrinks, or that a snapshot needs."""
     findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         diagnostic = evidence.impossible(vm)
-        if diagnostic is not None and diagnostic.code in {"DISK_SHRINK", "DISK_FIXED"}:
+        if diagnostic is not None and diagnostic.code in codes:
             findings.append(diagnostic)
     return findings
 
@@ -131,7 +131,14 @@ RULES = (
         ("DISK_SHRINK", "DISK_FIXED"),
         "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
         "declare the present size, or run `provision rebuild INVENTORY NODE`",
-        impossible,
+        lambda evidence: impossible(evidence, "DISK_SHRINK", "DISK_FIXED"),
+        of_resources=True,
+    ),
+    Rule(
+        ("VM_HAS_SNAPSHOTS",),
+        "a VM is to be replaced, and somebody's snapshots need its disk",
+        "remove them: `qm listsnapshot VMID`, `qm delsnapshot VMID NAME`",
+        lambda evidence: impossible(evidence, "VM_HAS_SNAPSHOTS"),
         of_resources=True,
     ),
     Rule(

@@ -224,6 +224,17 @@ class Vm(VmResource):
 
     def _replacement(self, state: VmState) -> ApiCall | Impossible:
         """Return how its system disk is exchanged; everything else of the VM stays or becomes as declared."""
+        if snapshot := state.config.get("parent"):
+            # PVE frees no disk that a snapshot needs (qemu-server, `try_deallocate_drive`).
+            return self._refused(
+                "VM_HAS_SNAPSHOTS",
+                f"VM {self.vmid} of {self.name} has snapshots (the last one is {snapshot}),"
+                " which need the disk that is to be replaced",
+                subject=self.name,
+                untouched="The VM was not changed.",
+                remedy=f"see what they hold, `qm listsnapshot {self.vmid}`, and remove each of them:"
+                f" `qm delsnapshot {self.vmid} NAME`",
+            )
         stop = stopped(self.node, state, self.name, self.source)
         if isinstance(stop, Impossible):
             return stop

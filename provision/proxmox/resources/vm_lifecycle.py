@@ -217,9 +217,12 @@ class VmAbsent(VmResource):
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the removal, if it is there and ours."""
-        if own_marker(self._state(snapshot), self.marker) is None:
+        state = self._state(snapshot)
+        if not isinstance(state, VmState) or own_marker(state, self.marker) is None:
             return ()
-        return (Change(Op.DELETE, "vm", f"VM {self.vmid} with its disks", None),)
+        last = state.config.get("parent", "")
+        kept = f" and snapshots (the last one is {last})" if last else ""
+        return (Change(Op.DELETE, "vm", f"VM {self.vmid} with its disks{kept}", None),)
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:
         """Pull the plug and delete VM and disks."""

@@ -123,3 +123,31 @@ def test_usb_mappings_are_kept_and_need_their_rights(site: Site) -> None:
     assert site.root("GET", path).data[0]["map"] == ["node=pve,id=10c4:ea61"]
     site.root("DELETE", f"{path}/stick")
     assert site.root("GET", path).data == []
+
+
+def test_a_disk_stays_while_a_snapshot_needs_it_and_goes_with_the_vm(site: Site) -> None:
+    site.root.task("POST", QEMU, vmid="100", scsi0="local-disks:1", name="vm")
+    path = site.lab.configs._path(100)
+    disk = site.root("GET", f"{QEMU}/100/config").data["scsi0"]
+    plain = path.read_text()
+    path.write_text(
+        f"{plain}parent: s1\n\n[s1]\n#before the upgrade\nname: old\nscsi0: {disk}\nsnaptime: 1796000000\n"
+    )
+    config = site.token("GET", f"{QEMU}/100/config").data
+    assert (config["name"], config["parent"], config.get("snaptime")) == ("vm", "s1", None)
+    listed = site.token("GET", f"{QEMU}/100/snapshot").data
+    assert [(row["name"], row.get("parent"), row.get("snaptime")) for row in listed] == [
+        ("s1", None, 1796000000),
+        ("current", "s1", None),
+    ]
+    assert site.token("PUT", f"{QEMU}/100/config", name="vm2").status == 200
+    assert "[s1]" in path.read_text()
+    volume = disk.partition(",")[0]
+    refused = site.token("PUT", f"{QEMU}/100/unlink", idlist="scsi0", force="1")
+    words = f"unable to delete '{volume}' - volume is still in use (snapshot?)"
+    assert (refused.status, refused.reason) == (500, words)
+    assert site.token("GET", f"{QEMU}/100/config").data["scsi0"] == disk
+    assert site.token("PUT", f"{QEMU}/100/unlink", idlist="scsi0").status == 200
+    assert site.token("GET", f"{QEMU}/100/config").data["unused0"] == volume
+    assert site.token.task("DELETE", f"{QEMU}/100") == "OK"
+    assert site.token("GET", "/nodes/pve/storage/local-disks/content").data == []

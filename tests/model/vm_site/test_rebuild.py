@@ -8,7 +8,7 @@ from provision.api.vm_marker import mark_for_rebuild
 from provision.contracts.change import Op
 from provision.proxmox import marker
 from provision.values.cancel import Cancel
-from provision.values.errors import Permanent, UsageError
+from provision.values.errors import Permanent, Refused, UsageError
 from provision.values.outcomes import Outcome
 from tests.unit.proxmox.roles.world import INVENTORY, World
 
@@ -169,3 +169,44 @@ def test_only_our_own_vms_can_be_marked(world: World) -> None:
     del world.pve.vms[102]
     with pytest.raises(Permanent, match="VM_ABSENT"):
         mark(world, "vm-gpu")
+
+
+def snapshot_by_somebody(world: World, vmid: int) -> None:
+    vm = world.pve.vms[vmid]
+    vm.config["parent"] = "before-upgrade"
+    vm.snapshots["before-upgrade"] = (vm.config["scsi0"].partition(",")[0],)
+
+
+def test_a_vm_with_a_snapshot_is_as_declared_and_changes_like_any_other(world: World) -> None:
+    snapshot_by_somebody(world, 101)
+    assert world.plan().empty
+    world.pve.vms[101].config["name"] = "by-hand"
+    assert world.apply().exit_code == 0
+    assert world.pve.vms[101].config["parent"] == "before-upgrade"
+    assert world.plan().empty
+
+
+def test_a_disk_that_a_snapshot_needs_is_not_replaced_and_the_vm_keeps_running(world: World) -> None:
+    world.write(ALLOWED)
+    snapshot_by_somebody(world, 101)
+    mark(world, "vm-1")
+    before = world.pve.dump()
+    with pytest.raises(Refused) as refused:
+        world.apply()
+    (refusal,) = refused.value.diagnostics
+    assert (refusal.code, "before-upgrade" in refusal.summary) == ("VM_HAS_SNAPSHOTS", True)
+    assert "qm delsnapshot 101 NAME" in refusal.remedy
+    assert world.pve.dump() == before
+    vm = world.pve.vms[101]
+    del vm.config["parent"]
+    vm.snapshots.clear()
+    assert world.apply().exit_code == 0
+
+
+def test_destroy_says_that_snapshots_go_with_the_vm(world: World) -> None:
+    snapshot_by_somebody(world, 101)
+    report = world.destroy()
+    assert report.exit_code == 0
+    assert world.pve.vms == {}
+    gone = [change.old for step in report.steps for done in step.changed for change in done.changes]
+    assert "VM 101 with its disks and snapshots (the last one is before-upgrade)" in gone

@@ -37,7 +37,6 @@ images: {{ debian-12: {{}} }}
 hypervisors:
   pve:
     address: 198.18.0.5
-    reserve_address: true
     api: {{ url: "https://198.18.0.5:8006" }}
     ssh: {{ user: root }}
     storage: {{ images: local, disks: local-disks, snippets: local }}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,6 +38,20 @@ def own_places() -> tuple[str, ...]:
 def is_named(path: str) -> bool:
     """Whether the code names a path."""
     return any(fnmatchcase(path, place) for place in places())
+
+
+def scan() -> str:
+    """Return shell text that prints what a machine has of ours, beside the notes of what was before.
+
+    Private keys are looked for wherever a run could have put them, whatever their names; the machine's own
+    host keys are its own.
+    """
+    names = " -o ".join(f"-path {shlex.quote(place)}" for place in own_places() if place[-1] not in "/-")
+    return (
+        f"find / -xdev \\( {names} \\) ! -type d ! -path '/var/lib/provision/saved/*.entry' -print\n"
+        "grep -rsIlE -e '-----BEGIN [A-Z ]*PRIVATE KEY' /etc /root /home /run /srv /tmp /var |"
+        " grep -v '^/etc/ssh/ssh_host_' || :\n"
+    )
 
 
 def _places(tree: ast.Module) -> Iterator[str]:

@@ -105,7 +105,6 @@ def inventory(name: str, nodes: int = 2) -> dict[str, Any]:
         "hypervisors": {
             "pve": {
                 "address": HYPERVISOR,
-                "reserve_address": True,
                 "api": {"url": f"https://{HYPERVISOR}:8006"},
                 "ssh": {"user": "root"},
                 "storage": {"images": "local", "disks": "local-disks", "snippets": "local"},

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.foreign import alone, looked_at, plant
 from tests.e2e.site import HYPERVISOR, ROUTER, Done, Site, brought_up, differences, inventory
+from tests.traces import scan
 
 pytestmark = [
     pytest.mark.root,
@@ -131,6 +132,15 @@ def test_a_second_destroy_changes_nothing(site: Site, foreign: dict[str, str]) -
     is_quiet(site.provision("destroy", site.file, "--yes", "--json").ended(0))
     assert site.api_files() == files
     assert differences(before, site.dump(ROUTER, HYPERVISOR)) == []
+    assert looked_at(site) == foreign
+
+
+def test_with_its_hosts_no_place_that_the_code_names_is_left(site: Site, foreign: dict[str, str]) -> None:
+    assert site.on(HYPERVISOR, scan()) != "", "destroy leaves what was set up on machines that stay"
+    site.provision("destroy", site.file, "--yes", "--host").ended(0)
+    for address in (HYPERVISOR, ROUTER):
+        assert site.on(address, scan()) == ""
+    is_quiet(site.provision("destroy", site.file, "--yes", "--host", "--json").ended(0))
     assert looked_at(site) == foreign
 
 

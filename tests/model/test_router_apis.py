@@ -174,3 +174,14 @@ def test_no_file_of_the_controller_holds_the_secret(site: Routed, tmp_path: Path
 
 def test_validate_says_that_nobody_has_run_it(site: Routed) -> None:
     assert any("opnsense" in note.summary for note in untested(site.inventory))
+
+
+def test_an_address_is_never_left_unreserved_in_silence(site: Routed) -> None:
+    files = site.hosts["pve/ssh"].state.files
+    kept = files.pop("/sys/class/net/vmbr0/address")
+    report = site.apply()
+    assert report.exit_code != ExitCode.DONE
+    codes = {diagnostic.code for step in report.steps for diagnostic in step.diagnostics}
+    assert codes == {"MAC_UNKNOWN"}
+    files["/sys/class/net/vmbr0/address"] = kept
+    assert site.apply().exit_code == ExitCode.DONE

@@ -6,14 +6,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation, word_path
 from provision.dhcp.contract import Reservation, Router, fold_mac, router_table
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.hosts import names as host_names
-from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
@@ -21,7 +19,8 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
-from provision.values.diagnostics import Source
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
 from provision.values.references import load_object
 
 
@@ -178,11 +177,20 @@ def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:
 
 
 def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
-    """Return the hypervisor's own reservation, once its MAC is known."""
-    mac = hypervisor.mac or ""
-    if not mac:
-        text = HostFacts(context.seen(host_names.ssh(hypervisor.name))).text(_bridge(hypervisor))
-        mac = "" if isinstance(text, Unknown) else text.strip()
+    """Return the hypervisor's own reservation, once its MAC is known.
+
+    Raises:
+        Permanent: the host does not have the bridge whose MAC is to be reserved.
+    """
+    mac, system = hypervisor.mac or "", host_names.ssh(hypervisor.name)
+    if not mac and system in context.snapshots:
+        what = f"cannot read the MAC address of {hypervisor.bridge} on {hypervisor.name}"
+        source = context.inventory.source(("hypervisors", hypervisor.name, "reserve_address"))
+        text = context.require(system, _bridge(hypervisor), what, source, may_be_absent=True)
+        if text is None:
+            remedy = f"declare it: `hypervisors.{hypervisor.name}.mac`"
+            raise Permanent(Diagnostic("MAC_UNKNOWN", what, hypervisor.name, source=source, remedy=remedy))
+        mac = text.decode("ascii", "replace").strip()
     return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
 
 

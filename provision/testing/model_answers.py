@@ -106,7 +106,7 @@ def _saved(state: HostState, query: SavedFile) -> object:
 def _own_files(state: HostState, query: OwnFiles) -> object:
     del query
     made = (path for path, before in state.saved.items() if before is None and path in state.files)
-    return tuple(sorted(path for path in made if "provision" in path.rpartition("/")[2]))
+    return tuple(sorted(path for path in made if "provision" in path))
 
 
 def _noted(state: HostState, query: NotedStates) -> object:

@@ -127,7 +127,7 @@ def test_files_of_our_name_that_we_made_are_listed_and_removed(machine: Machine,
     for path in (own, other, replaced):
         machine.apply(File("case/ssh", str(path), b"ours\n"))
     answer = answers(machine.shell, [OwnFiles()], env=machine.environment)[OwnFiles()]
-    assert answer == (str(own),)
+    assert answer == (str(own),), "not what was there before"
     machine.apply(OwnFilesGone("case/ssh"))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "app",

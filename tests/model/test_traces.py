@@ -11,6 +11,7 @@ import pytest
 
 from provision.api import Options
 from provision.api.domains import load_inventory as load
+from provision.hosts.apt_sources import RELEASES
 from provision.testing.model_state import HostState, ModelFile
 from tests.model.model_site import LEASES, ModelSite
 from tests.model.verify.conftest import INVENTORY, OWN
@@ -22,6 +23,7 @@ name: metal
 access: { user: root }
 policy: { allow: [reboot-node] }
 proxy: { url: "http://198.51.100.9:3128" }
+sources: { apt: "https://mirror.example/debian" }
 storage:
   models: { path: /srv/models, manage: true, server: "198.51.100.3:/models", same_on_all: true }
 nodes:
@@ -36,7 +38,7 @@ nodes:
     modules: [br_netfilter]
     hosts: { registry.lab: 198.51.100.3 }
     unattended_upgrades: keep_kernel
-    driver: { origin: nvidia, branch: "580", hold: true, power_limit: 300, nvlink: false }
+    driver: { origin: debian, branch: "580", hold: true, power_limit: 300, nvlink: false }
     gpu_cards: { count: 1 }
     host_resources:
       - { kind: file, path: /etc/app, content: "ours\\n" }
@@ -119,7 +121,9 @@ def tiny(folder: Path) -> ModelSite:
 
 def metal(folder: Path) -> ModelSite:
     site = site_of(folder, METAL)
-    site.hosts["n1/ssh"].state.files["/etc/motd"] = ModelFile(b"theirs\n", "0640")
+    files = site.hosts["n1/ssh"].state.files
+    files["/etc/motd"] = ModelFile(b"theirs\n", "0640")
+    files.update({release.keyring: ModelFile(b"keys") for release in RELEASES.values()})
     return site
 
 

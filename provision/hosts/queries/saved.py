@@ -56,7 +56,7 @@ class SavedFileKind:
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Paths of the files with our name that a write of ours has made and that are still there, sorted.
+    """Paths with our name in them, sorted: files that a write of ours has made and that are still there.
 
     Each write notes what its path held before, so these are all such files, whatever declared them. Files of
     k3s have k3s's own names, and go with k3s alone.
@@ -77,7 +77,7 @@ class OwnFilesKind:
             "v=${PROVISION_BLOBS:-/var/lib/provision/blobs}\n"
             'for f in "${v%/blobs}"/saved/*.entry; do if [ -f "$f" ]; then\n'
             'p= k=; { IFS= read -r p && IFS= read -r k; } <"$f" || :\n'
-            'case ${p##*/} in *provision*) if [ "$k" = absent ] && [ -f "$p" ] && [ ! -L "$p" ]; then\n'
+            'case $p in *provision*) if [ "$k" = absent ] && [ -f "$p" ] && [ ! -L "$p" ]; then\n'
             "printf '%s\\n' \"$p\"; fi;; esac\nfi; done\nprintf 'done\\n'"
         )
 

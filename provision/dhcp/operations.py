@@ -51,7 +51,7 @@ class KeaEdit:
 
 @dataclass(frozen=True, slots=True)
 class UciEdit:
-    """Make or remove our section of OpenWrt's /etc/config/dhcp, and reload dnsmasq.
+    """Make or remove our section of OpenWrt's /etc/config/dhcp, and reload who serves DHCP.
 
     Args:
         section: its name.
@@ -80,4 +80,5 @@ class UciEdit:
             lines += [
                 f"uci set {quote(f'dhcp.{self.section}{key}={value}')}" for key, value in values.items()
             ]
-        return "\n".join((*lines, "uci commit dhcp", "/etc/init.d/dnsmasq reload"))
+        odhcpd = "if uci show dhcp | grep -q \"\\.maindhcp='1'\"; then /etc/init.d/odhcpd reload; fi"
+        return "\n".join((*lines, "uci commit dhcp", "/etc/init.d/dnsmasq reload", odhcpd))

@@ -1,6 +1,7 @@
 """OpenWrt's reservations: sections `host` of /etc/config/dhcp, as `uci show dhcp` prints them.
 
-Source: OpenWrt's documentation of the DHCP configuration, section "Static leases"; `uci_print_value` of uci.
+Sources: OpenWrt's documentation of the DHCP configuration, section "Static leases"; `uci_print_value` of uci;
+odhcpd's statefiles.c (it serves DHCPv4 where `maindhcp` is on, and its lease file has another form).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from provision.dhcp.contract import Lease, Reservation
+from provision.dhcp.contract import Lease, Reservation, as_seconds, fold_mac
 from provision.dhcp.dnsmasq_files import ETHER, LEASE, Row
 from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations, read_mac
 
@@ -28,6 +29,11 @@ esac
 echo end
 """.strip()
 
+_ODHCPD = re.compile(
+    r"# \S+ (?P<mac>[0-9a-f:]{11,17}) ipv4 (?P<name>\S+) (?P<end>-?[0-9]+)"
+    r" [0-9a-f]+ 32 (?P<address>[0-9.]+)/32\s*"
+)
+"""`# br-lan bc2411000001 ipv4 vm-1 1764547200 c0a80115 32 192.168.1.21/32`; -1 never ends, 0 is over."""
 _OPTION = re.compile(r"dhcp\.([^.=]+)(?:\.([^.=]+))?=(.*)", re.DOTALL)
 
 
@@ -79,3 +85,10 @@ def _files(lines: Sequence[str]) -> Iterator[Reservation | Lease]:
         Row(ETHER, "/etc/ethers", text) for kind, _, text in parts if kind == "ether"
     )
     yield from parse_leases(Row(LEASE, "", text) for kind, _, text in parts if kind == "lease")
+    for kind, _, text in parts:
+        match = _ODHCPD.fullmatch(text) if kind == "lease" else None
+        if match is not None and match["end"] != "0":
+            name, end = match["name"].removeprefix("broken\\x20"), match["end"]
+            digits = match["mac"]
+            mac = fold_mac(digits if ":" in digits else ":".join(re.findall("..", digits)))
+            yield Lease(mac, match["address"], "" if name == "-" else name, max(as_seconds(end), 0))

@@ -316,13 +316,15 @@ class UciBench(ShellBench):
         for name, text in {
             "uci": f"FILE={self.file}\n{UCI}",
             "reload": f"echo reload >>{folder}/reloads\n",
+            "odhcpd": f"echo odhcpd >>{folder}/reloads\n",
         }.items():
             (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}")
             (folder / "bin" / name).chmod(0o755)
         self.path = f"{folder}/bin:{self.path}"
 
     def adapted(self, fragment: str) -> str:
-        return fragment.replace("/etc/init.d/dnsmasq", f"{self.folder}/bin/reload")
+        fragment = fragment.replace("/etc/init.d/dnsmasq", f"{self.folder}/bin/reload")
+        return fragment.replace("/etc/init.d/odhcpd", f"{self.folder}/bin/odhcpd")
 
     def reserve(self, reservation: Reservation) -> None:
         with self.file.open("a") as file:

@@ -84,6 +84,32 @@ def test_kea_keeps_its_configuration_in_its_file(tmp_path: Path) -> None:
         assert OURS.mac in (tmp_path / "kea.conf").read_text()
 
 
+def test_an_openwrt_whose_server_is_odhcpd_is_read_and_reloaded(tmp_path: Path) -> None:
+    with bench("openwrt", tmp_path) as running:
+        assert isinstance(running, UciBench)
+        ensure(running, OURS)
+        assert (tmp_path / "reloads").read_text() == "reload\n"
+        with running.file.open("a") as file:
+            file.write("dhcp.odhcpd=odhcpd\ndhcp.odhcpd.maindhcp='1'\n")
+        # as statefiles.c of odhcpd writes it, by two releases, among lines for /etc/hosts and DHCPv6
+        (tmp_path / "leases").write_text(
+            "198.51.100.21\tvm-1.lan\tvm-1\n"
+            "# br-lan bc2411000001 ipv4 vm-1 1764547200 c6336415 32 198.51.100.21/32\n"
+            "# br-lan bc:24:11:0:0:2 ipv4 broken\\x20- -1 c6336416 32 198.51.100.22/32\n"
+            "# br-lan bc2411000003 ipv4 - 0 c6336417 32 198.51.100.23/32\n"
+            "# br-lan 000300010a 2b1 vm-1 -1 415 128 fd00::415/128\n"
+        )
+        table = router_table(running.router, running.ask(RouterReservation(running.router, OURS)))
+        assert [(lease.mac, lease.name, lease.expires) for lease in table.leases_of(OURS.address)] == [
+            (OURS.mac, "vm-1", 1764547200)
+        ]
+        (endless,) = table.held_by("bc:24:11:00:00:02")
+        assert (endless.address, endless.name, endless.until) == ("198.51.100.22", "", "for ever")
+        assert table.held_by("bc:24:11:00:00:03") == ()
+        ensure(running, OURS, absent=True)
+        assert (tmp_path / "reloads").read_text() == "reload\nreload\nodhcpd\n"
+
+
 def test_what_somebody_staged_on_openwrt_is_not_committed(tmp_path: Path) -> None:
     with bench("openwrt", tmp_path) as running:
         assert isinstance(running, UciBench)

@@ -139,6 +139,15 @@ def _uci_reserved(host: Host, address: str) -> list[str]:
     return [" ".join(values) for values in sections.values() if "host" in values and address in values]
 
 
+def _lease_words(line: str) -> set[str]:
+    """Return the words of a lease; odhcpd has `bc2411000001` or `bc:24:11:0:0:1`, and `192.168.1.21/32`."""
+    words = set(line.split())
+    for word in line.split():
+        bytes_of_mac = re.findall("..", word) if re.fullmatch("[0-9a-f]{12}", word) else word.split(":")
+        words |= {":".join(byte.zfill(2) for byte in bytes_of_mac), word.removesuffix("/32")}
+    return words
+
+
 def _mac(host: Host, address: str) -> str:
     """Return the MAC of the interface that holds an address."""
     text = host.check_output(
@@ -176,7 +185,7 @@ def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
             if router.backend == "openwrt"
             else host.check_output("cat %s", LEASE_FILE)
         )
-        rows = [set(line.split()) for line in text.lower().splitlines()]
+        rows = [_lease_words(line) for line in text.lower().splitlines()]
     assert any({mac, address} <= row for row in rows), f"no lease of {address} for {mac}"
 
 

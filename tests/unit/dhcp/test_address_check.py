@@ -88,6 +88,9 @@ def openwrt(shown: str = UCI, leases: str = LEASE) -> FakeHost:
         ("openwrt", openwrt(UCI + UCI.replace("_vm", "_again")), "2 reservations"),
         ("openwrt", openwrt(UCI.replace(MAC.upper(), OTHER)), "reserved for another"),
         ("openwrt", openwrt(leases=""), "no lease"),
+        ("openwrt", openwrt(leases=f"# lan bc2411000001 ipv4 vm 1764 c0 32 {ADDRESS}/32\n"), ""),
+        ("openwrt", openwrt(leases=f"# lan bc:24:11:0:0:1 ipv4 vm -1 c0 32 {ADDRESS}/32\n"), ""),
+        ("openwrt", openwrt(leases=f"# lan bc2411000002 ipv4 vm 1764 c0 32 {ADDRESS}/32\n"), "no lease"),
     ],
 )
 def test_a_check_is_red_for_what_is_wrong_alone(backend: str, router: FakeHost, words: str) -> None:

@@ -186,7 +186,7 @@ def test_a_vm_with_a_snapshot_is_as_declared_and_changes_like_any_other(world: W
     assert world.plan().empty
 
 
-def test_a_disk_that_a_snapshot_needs_is_not_replaced_and_the_vm_keeps_running(world: World) -> None:
+def test_a_disk_of_a_snapshot_is_not_replaced_and_the_vm_keeps_running(world: World) -> None:
     world.write(ALLOWED)
     snapshot_by_somebody(world, 101)
     mark(world, "vm-1")

@@ -11,6 +11,8 @@ from provision.testing.model_pods import Run
 
 RESOURCE = "nvidia.com/gpu"
 _DONE = "provision: done"
+NO_DRIVER = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+"""What nvidia-smi prints, to its standard output, where it is there and no driver is."""
 
 
 def uuid_of(index: int) -> str:
@@ -50,7 +52,7 @@ class CudaPods:
         asked = container["resources"]["limits"].get(RESOURCE)
         index = int(pod["metadata"]["name"].rpartition("-")[2])
         visible = [index % count] if asked and count else list(range(count)) if self.leaks else []
-        lines = [f"uuid {uuid_of(card)}" for card in visible]
+        lines = [f"uuid {uuid_of(card)}" for card in visible] or [f"uuid {NO_DRIVER}"]
         lines += [f"device /dev/nvidia{card}" for card in visible]
         lines.append(f"memlock {self.memlock}")
         if "vectorAdd" in script:

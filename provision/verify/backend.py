@@ -98,6 +98,18 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
         return "utf-8"
 
 
+class PlainHost(Host):  # type: ignore[misc]  # testinfra ships no types
+    """Testinfra's view of a system; a command that fails is told in the words of the machine."""
+
+    def check_output(self, command: str, *args: str, **options: Any) -> str:
+        """Return what a command printed; the check fails where it ended with an error."""
+        out = self.run(command, *args, **options)
+        said = (out.stderr.strip() or out.stdout.strip() or "it printed nothing").splitlines()[-1]
+        if out.rc != 0:
+            raise AssertionError(f"`{self.backend.get_command(command, *args)}` ended with {out.rc}: {said}")
+        return str(out.stdout.rstrip("\r\n"))
+
+
 def _cannot_run(answer: ShellResult) -> str:
     """Return what a command lacked to look at anything, or an empty string."""
     text = answer.stderr.decode(errors="replace")
@@ -113,4 +125,4 @@ def within(command: str, timeout: int | None) -> str:
 
 def host_for(system: str, answers: Answers, timeout: int | None = None) -> Host:
     """Return testinfra's view of one system."""
-    return Host(SessionBackend(system, answers, timeout))
+    return PlainHost(SessionBackend(system, answers, timeout))

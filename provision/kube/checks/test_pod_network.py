@@ -26,6 +26,7 @@ HINT = (
     "accept UDP 8472 between all nodes; if a ping works, checksums of VXLAN may be wrong:"
     " `ethtool -K flannel.1 tx-checksum-ip-generic off`"
 )
+NAME_HINT = "see the pods of CoreDNS: `kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide`"
 
 
 def test_pods_reach_each_other(site: Site, cluster: str, trials: Trials) -> None:
@@ -53,8 +54,9 @@ def test_pods_reach_each_other(site: Site, cluster: str, trials: Trials) -> None
         ends.extend(run_pods(site, trials, "reach-c", clients, seconds=SECONDS))
 
     run_pods(site, trials, "reach-s", servers, seconds=2 * SECONDS, meanwhile=load)
-    problems = _problems(nodes, ends)
-    assert not problems, f"{'; '.join(problems)}: {HINT}"
+    slow, nameless = _problems(nodes, ends)
+    assert not slow, f"{'; '.join([*slow, *nameless])}: {HINT}"
+    assert not nameless, f"{'; '.join(nameless)}: {NAME_HINT}"
 
 
 def _script(inventory: Inventory, address: str) -> str:
@@ -67,15 +69,15 @@ def _next(nodes: Sequence[str]) -> list[str]:
     return [*nodes[1:], *nodes[:1]]
 
 
-def _problems(nodes: Sequence[str], ends: Sequence[PodEnd]) -> list[str]:
-    """Return what a pod on each node did not get; nodes in a ring are tried both as sender and receiver."""
+def _problems(nodes: Sequence[str], ends: Sequence[PodEnd]) -> tuple[list[str], list[str]]:
+    """Return which nodes did not get all bytes, and which no name; in a ring each one sends and receives."""
     logs = {end.node: end.log for end in ends}
-    problems = []
+    slow, nameless = [], []
     for node, to in zip(nodes, _next(nodes), strict=True):
         log = logs.get(node, "")
         loaded = next(lines_after(log, "bytes"), "0")
         if loaded != str(BYTES):
-            problems.append(f"{node} gets {loaded} of {BYTES} bytes from {to}")
+            slow.append(f"{node} gets {loaded} of {BYTES} bytes from {to}")
         if next(lines_after(log, "name"), "") != "yes":
-            problems.append(f"{node} finds no name of the cluster")
-    return problems
+            nameless.append(f"{node} finds no name of the cluster")
+    return slow, nameless

@@ -10,15 +10,40 @@ from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.kube.actions import MERGE
+from provision.kube.actions import MERGE, wait_request
 from provision.kube.comparison import MANAGER
 from provision.kube.facts import NODES
 from provision.kube.kinds import NODE, object_path
-from provision.kube.queries import Listing, ListQuery, Live
+from provision.kube.queries import JsonObject, Listing, ListQuery, Live
+from provision.kube.readiness import READY, Conditions, Readiness, State, readiness
 
 _METADATA = (("metadata", "labels"), ("metadata", "annotations"))
 _STATUS = (("status", "capacity"), ("status", "allocatable"))
 _PEOPLE = ("kubectl", MANAGER)
+FORGOTTEN_SECONDS = 420.0
+"""A kubelet forgets a plugin five minutes after its end (`endpointStopGracePeriod`), and writes its resource
+back until then: measured with Kubernetes 1.36.2, by the next report of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten(Conditions):
+    """The kubelet of a Node counts nothing of some resources any more, or does not report.
+
+    Args:
+        resources: by their names.
+    """
+
+    ready: tuple[tuple[str, str], ...] = ()
+    resources: tuple[str, ...] = ()
+
+    def of(self, body: JsonObject) -> Readiness:
+        """Judge a Node."""
+        node = Live.of(body)
+        capacity = node.at("status", "capacity") or {}
+        held = [name for name in self.resources if str(capacity.get(name, "0")) != "0"]
+        if not held or readiness({**body, "kind": NODE.name}).state is not State.READY:
+            return READY
+        return Readiness(State.WAITING, f"its kubelet still knows the plugin of {', '.join(held)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +101,12 @@ class NodeTraces(KeyedResource):
             bodies: dict[str, dict[str, dict[str, Any]]] = {}
             for section, field, key in self._traces(live):
                 bodies.setdefault(section, {}).setdefault(field, {})[key] = None
+            if amounts := bodies.get("status"):
+                names = tuple(sorted({key for rows in amounts.values() for key in rows}))
+                forgotten = Forgotten(resources=names)
+                requests.append(
+                    wait_request(NODE.api, NODE.plural, "", live.name, FORGOTTEN_SECONDS, forgotten)
+                )
             for section, body in bodies.items():
                 requests.append(Request(MERGE, path + "/status" * (section == "status"), {section: body}))
         return ApiCall(tuple(requests))

@@ -24,6 +24,8 @@ _SERVERS = frozenset(
         "deletionGracePeriodSeconds",
     ]
 )
+_COUNTERS = frozenset({"deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision"})
+"""Annotations in which controllers count changes."""
 _KEYS = ("name", "key", "type", "mountPath", "containerPort", "uid")
 """What identifies an item of a list of mappings, the first that all items have."""
 _UNITS = {"": 0, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "n": -9, "u": -6, "P": 15, "E": 18}
@@ -128,8 +130,11 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def without_servers(body: JsonObject) -> dict[str, Any]:
     """Return an object without what the server alone writes."""
     kept = {key: value for key, value in body.items() if key != "status"}
-    metadata = _mapping(body.get("metadata"))
-    return {**kept, "metadata": {key: value for key, value in metadata.items() if key not in _SERVERS}}
+    metadata = {key: value for key, value in _mapping(body.get("metadata")).items() if key not in _SERVERS}
+    notes = _mapping(metadata.pop("annotations", {}))
+    if notes := {key: value for key, value in notes.items() if key not in _COUNTERS}:
+        metadata["annotations"] = notes
+    return {**kept, "metadata": metadata}
 
 
 def differences(before: JsonObject, after: JsonObject) -> Iterator[tuple[str, Any, Any]]:

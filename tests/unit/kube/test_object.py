@@ -9,6 +9,7 @@ import pytest
 
 from provision.contracts.change import Op, Settles
 from provision.contracts.driver import Verdict
+from provision.kube.comparison import differences
 from provision.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, KubeKind
 from provision.kube.names import API, selector_of
 from provision.kube.queries import ListQuery, ObjectQuery, list_query, object_query
@@ -326,3 +327,14 @@ def test_what_may_not_be_read_is_unknown_and_not_absent(cluster: ModelCluster) -
     cluster.api.faults.append(answering(403, body, method="GET", path="/secrets"))
     query = ListQuery("v1", "secrets", "default")
     assert query in ask(cluster, query).unknown
+
+
+def test_what_a_controller_counts_is_no_change() -> None:
+    """Kubernetes 1.36.2 answers the dry run of a changed DaemonSet with another count."""
+    count = {"deprecated.daemonset.template.generation": "1"}
+    live = {"metadata": {"name": "d", "annotations": count}, "spec": {"x": 1}}
+    assert [path for path, *_ in differences(live, {"metadata": {"name": "d"}, "spec": {"x": 2}})] == [
+        "spec.x"
+    ]
+    noted = {"metadata": {"name": "d", "annotations": {**count, "lab/owner": "me"}}, "spec": {"x": 1}}
+    assert [path for path, *_ in differences(live, noted)] == ["metadata.annotations"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_interface
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from provision.contracts.change import Change
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Capabilities, Lease, Reservation
+from provision.dhcp.contract import Capabilities, Lease, Reservation, is_own
 from provision.dhcp.listing import reservation_changes
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source
@@ -97,8 +97,10 @@ class ApiEntry(KeyedResource):
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare MAC, address and name; two entries of ours are one too many."""
-        place = self._key_name()
-        own = [entry for entry in self.router.reservations(snapshot) if entry.place == place]
+        listed = self.router.reservations(snapshot)
+        own = [entry for entry in listed if is_own(self.router, entry, self.reservation)]
+        if not self.router.capabilities.names:
+            own = [replace(entry, name=self.reservation.name) for entry in own]
         return reservation_changes(own, self.reservation, absent=self.absent)
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:

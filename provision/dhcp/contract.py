@@ -88,11 +88,13 @@ class Capabilities:
         acts_at_once: a new reservation counts without a reload.
         in_range: a reserved address may be one that the server also gives out freely.
         persists: reservations survive a restart of the server.
+        names: an entry has a name of ours; otherwise the MAC alone says whose it is.
     """
 
     acts_at_once: bool
     in_range: bool
     persists: bool
+    names: bool = True
 
 
 def as_seconds(text: str) -> int:
@@ -125,6 +127,13 @@ class Router(Protocol):
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
+
+
+def is_own(router: Router, entry: Reservation, desired: Reservation) -> bool:
+    """Whether an entry is ours: by its place, or by its MAC where the router keeps no names."""
+    if router.capabilities.names:
+        return entry.place == router.place(desired.name)
+    return bool(desired.mac) and entry.mac == desired.mac
 
 
 def fold_mac(text: str) -> str:

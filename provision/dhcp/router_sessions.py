@@ -55,7 +55,8 @@ def problem_of(reply: WebReply) -> str:
     """Return why a router did not do what it was asked; empty if it did.
 
     OPNsense answers 200 with `result: failed` and reasons in `validations`, or a `status` other than `ok`.
-    UniFi has `meta.rc` and `meta.msg`; RouterOS `message` and `detail`; Pi-hole `error.message` and `.hint`.
+    UniFi has `meta.rc` and `meta.msg`; RouterOS `message` and `detail`; Pi-hole `error.message` and `.hint`;
+    Proxmox VE `message` and `errors`.
     """
     body = reply.body if isinstance(reply.body, Mapping) else {}
     meta = body.get("meta")
@@ -65,6 +66,8 @@ def problem_of(reply: WebReply) -> str:
         error = body.get("error")
         texts = [body.get(key) for key in ("message", "detail", "errorMessage")]
         texts += [error.get(key) for key in ("message", "hint")] if isinstance(error, Mapping) else ()
+        errors = body.get("errors")
+        texts += [f"{key}: {text}" for key, text in errors.items()] if isinstance(errors, Mapping) else ()
         return " ".join([str(reply.status), *(str(text) for text in texts if text)])
     validations = body.get("validations")
     if isinstance(validations, Mapping) and validations:
@@ -95,16 +98,28 @@ class BasicSession:
 
     def request(self, method: str, path: str, body: object = None) -> WebReply:
         """Send one request; see RouterSession."""
-        pair = f"{self._endpoint.user}:{self._endpoint.token.get_secret_value()}"
-        headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-        reply = self._connection.request(method, path, body, headers)
+        reply = self._connection.request(method, path, body, {"Authorization": self._authorization()})
         if reply.status == UNAUTHORIZED:
             raise _refused(self._endpoint, reply)
         return reply
 
+    def _authorization(self) -> str:
+        pair = f"{self._endpoint.user}:{self._endpoint.token.get_secret_value()}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
+
+
+class PveTokenSession(BasicSession):
+    """Proxmox VE: a token, whose id (`user@realm!name`) is the user, with each request."""
+
+    def __init__(self, connection: WebConnection, endpoint: WebEndpoint, _redactor: Redactor) -> None:
+        super().__init__(connection, endpoint)
+
+    def _authorization(self) -> str:
+        return f"PVEAPIToken={self._endpoint.user}={self._endpoint.token.get_secret_value()}"
 
 
 class UniFiSession:
@@ -267,6 +282,7 @@ def _refused(endpoint: WebEndpoint, reply: WebReply) -> Permanent:
 SESSIONS: Mapping[str, Callable[[WebConnection, WebEndpoint, Redactor], RouterSession]] = {
     "unifi": UniFiSession,
     "pihole": PiHoleSession,
+    "proxmox_sdn": PveTokenSession,
 }
 """How a back end logs in, by its name; those that are not here send name and secret with each request."""
 

@@ -5,7 +5,8 @@ OPNsense: docs.opnsense.org, "Use the API" and "Kea" below "Core API"; opnsense/
 `Base/ApiMutableModelControllerBase.php` (`setBase`, `delBase`, `searchBase`). UniFi: ubntwiki.com, "UniFi
 Controller API"; Art-of-WiFi/UniFi-API-client, `login`, `edit_client_fixedip`. RouterOS: help.mikrotik.com,
 "REST API" and "DHCP". Pi-hole: pi-hole/FTL, `src/api/docs/content/specs/` (`auth.yaml`, `config.yaml`,
-`dhcp.yaml`), `src/api/config.c` and `src/api/dhcp.c`. No real one was at hand.
+`dhcp.yaml`), `src/api/config.c` and `src/api/dhcp.c`. Proxmox VE's SDN: pve-network,
+`PVE/API2/Network/SDN/Ips.pm`, `Ipams.pm`, `PVE/Network/SDN/Ipams/PVEPlugin.pm`. No real one was at hand.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -33,6 +34,7 @@ from provision.contracts.resource import Resource, ask
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.backends.opnsense import OpnSense
 from provision.dhcp.backends.pihole import PiHole
+from provision.dhcp.backends.proxmox_sdn import ProxmoxSdn
 from provision.dhcp.backends.routeros import RouterOs
 from provision.dhcp.backends.unifi import UniFi
 from provision.dhcp.contract import Reservation, Router
@@ -397,6 +399,50 @@ class PiHoleBench(WebBench):
         self.hosts.append(f"{reservation.mac},{reservation.address},{reservation.name}")
 
 
+class SdnBench(WebBench):
+    """Proxmox VE's IPAM: addresses by MAC, which is compared letter by letter."""
+
+    backend = "proxmox_sdn"
+
+    def __init__(self, folder: Path) -> None:
+        self.ips: dict[str, dict[str, Any]] = {}
+        self.zone: dict[str, Any] = {"zone": "lab", "type": "simple", "dhcp": "dnsmasq", "ipam": "pve"}
+        super().__init__(folder, ProxmoxSdn("router", PREFIX, "vlab"))
+
+    def answer(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Reply:
+        if headers.get("Authorization") != f"PVEAPIToken={USER}={SECRET}":
+            return 401, {"data": None, "message": "no such token"}
+        path = path.removeprefix("/api2/json/cluster/sdn/")
+        entries = [{"ip": ip, "zone": "lab", "vnet": "vlab", **entry} for ip, entry in self.ips.items()]
+        subnet = {"subnet": "lab-198.51.100.0-24", "cidr": "198.51.100.0/24", "vnet": "vlab", "zone": "lab"}
+        lists: dict[str, list[Any]] = {
+            "vnets": [{"vnet": "vlab", "zone": "lab", "type": "vnet"}],
+            "zones": [self.zone],
+            "vnets/vlab/subnets": [subnet],
+            "ipams/pve/status": entries,
+        }
+        if method == "GET":
+            return 200, {"data": lists[path]}
+        if path != "vnets/vlab/ips":
+            return 501, {"data": None, "message": f"Method '{method} {path}' not implemented"}
+        return self._change(method, body or dict(parse_qsl(self.query)))
+
+    def _change(self, method: str, data: dict[str, Any]) -> Reply:
+        if set(data) - {"zone", "mac", "ip", "vmid"} or data["zone"] != "lab":
+            return 400, {"data": None, "message": "Parameter verification failed.", "errors": {"zone": "no"}}
+        if method in ("PUT", "DELETE"):
+            self.ips = {ip: entry for ip, entry in self.ips.items() if entry.get("mac") != data["mac"]}
+        if method == "DELETE":
+            return 200, {"data": None}
+        if data["ip"] in self.ips:
+            return 500, {"data": None, "message": f"IP '{data['ip']}' already exist\n"}
+        self.ips[data["ip"]] = {key: data[key] for key in ("mac", "vmid") if key in data}
+        return 200, {"data": None}
+
+    def reserve(self, reservation: Reservation) -> None:
+        self.ips[reservation.address] = {"mac": reservation.mac.upper(), "hostname": reservation.name}
+
+
 ROUTERS: dict[str, type[Any]] = {
     "opnsense": OpnSenseBench,
     "unifi": UniFiBench,
@@ -404,4 +450,5 @@ ROUTERS: dict[str, type[Any]] = {
     "unifi by key": UniFiKeyBench,
     "routeros": RouterOsBench,
     "pihole": PiHoleBench,
+    "proxmox_sdn": SdnBench,
 }

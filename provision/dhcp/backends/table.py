@@ -44,6 +44,12 @@ BACKENDS: Mapping[str, DhcpBackend] = {
         orders=("reserve_first",),
         router="provision.dhcp.backends.pihole:PiHole.declared",
     ),
+    "proxmox_sdn": DhcpBackend(
+        "api",
+        ("server",),
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.proxmox_sdn:ProxmoxSdn.declared",
+    ),
     "kea": DhcpBackend(
         "ssh",
         ("address", "file"),

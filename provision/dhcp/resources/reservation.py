@@ -9,7 +9,15 @@ from provision.contracts.change import Change, Key, Op
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Reservation, Router, RouterTable, conflict, held_by_other, router_table
+from provision.dhcp.contract import (
+    Reservation,
+    Router,
+    RouterTable,
+    conflict,
+    held_by_other,
+    is_own,
+    router_table,
+)
 from provision.values.diagnostics import Source
 
 
@@ -70,5 +78,5 @@ class RouterReservation:
 
     def _others(self, table: RouterTable) -> list[Reservation]:
         """Return the reservations like ours that are not our own entry."""
-        own = self.router.place(self.reservation.name)
-        return [other for other in table.like(self.reservation) if other.place != own]
+        like = table.like(self.reservation)
+        return [other for other in like if not is_own(self.router, other, self.reservation)]

@@ -115,7 +115,7 @@ class DhcpApi(Model):
     token: SecretRef
     """API token or password, by reference."""
     user: Text | None = None
-    """Login (unifi, routeros) or key (opnsense), if the token alone does not name it."""
+    """Login (unifi, routeros), key (opnsense) or token id (proxmox_sdn), if the token does not name it."""
     fingerprint: CertificateFingerprint | None = None
     """SHA-256 fingerprint of its certificate; if unset, the system's authorities are used."""
 
@@ -134,7 +134,7 @@ class Dhcp(Model):
     file: TargetPath | None = None
     """On the router: the folder for reservations (dnsmasq), or the control socket (kea)."""
     server: Line | None = None
-    """Name of the site (unifi), or of the DHCP server where several are on (routeros)."""
+    """Name of the site (unifi), of the VNet (proxmox_sdn), or of one of several DHCP servers (routeros)."""
     range: AddressRange | None = None
     """Addresses that the server gives out freely (`first-last`)."""
     in_range: Flag = False

@@ -15,7 +15,7 @@ from provision.contracts.remedy import Request
 from provision.kube import refusals
 from provision.kube.comparison import MANAGER
 from provision.kube.helm_runs import run_helm
-from provision.kube.kinds import API_SERVICE, NAMESPACE, NODE, collection_path, object_path
+from provision.kube.kinds import API_SERVICE, NAMESPACE, NODE, POD, collection_path, object_path
 from provision.kube.readiness import Conditions, Readiness, State, readiness
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -37,6 +37,8 @@ _TYPES = {
 }
 FIRST_PAUSE, LAST_PAUSE = 0.2, 3.0
 TOO_MANY = 429
+WORKLOADS = frozenset({"DaemonSet", "Deployment", "StatefulSet"})
+MOST_PODS, MOST_LINES = 100, 5
 
 
 KIND_SECONDS = 120.0
@@ -146,6 +148,7 @@ class Actor:
     def _wait(self, request: Request, label: str) -> Diagnostic | None:
         conditions = request.data.get("conditions")
         last = Readiness(State.WAITING, "it is not there")
+        body: Mapping[str, Any] = {}
         until = self.clock() + request.task
         pause = FIRST_PAUSE
         shown = ""
@@ -153,16 +156,33 @@ class Actor:
             reply = self._read(request.path)
             if reply is not None and reply.is_success and isinstance(reply.body, Mapping):
                 judge = conditions.of if isinstance(conditions, Conditions) else readiness
-                last = judge(reply.body)
+                body = reply.body
+                last = judge(body)
             if last.state is State.READY:
                 return None
             if last.state is State.BROKEN or self.clock() >= until:
-                return not_ready(label, last, request.task, self.subject)
+                return not_ready(label, last, request.task, self.subject, self._idle_pods(body))
             if last.reason != shown:
                 shown = last.reason
                 self.emit(f"{label}: {shown}")
             self.cancel.wait(pause)
             pause = min(pause * 1.5, LAST_PAUSE)
+
+    def _idle_pods(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return why pods of a workload are not ready: its own status only counts them."""
+        labels = ((workload.get("spec") or {}).get("selector") or {}).get("matchLabels")
+        if workload.get("kind") not in WORKLOADS or not labels:
+            return ()
+        path = collection_path(POD.api, POD.plural, str(workload["metadata"].get("namespace", "")))
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        reply = self._read(f"{path}?{urlencode({'labelSelector': selector, 'limit': MOST_PODS})}")
+        items = reply.body.get("items") if reply is not None and isinstance(reply.body, Mapping) else None
+        lines: list[str] = []
+        for item in items if isinstance(items, list) else []:
+            verdict = readiness({**item, "kind": POD.name})
+            if verdict.state is not State.READY:
+                lines.append(f"pod {item['metadata']['name']}: {verdict.reason}")
+        return tuple(lines[:MOST_LINES])
 
     def _await_silence(self, request: Request, label: str) -> Diagnostic | None:
         """Wait until a Node is not Ready or not there: a kubelet that runs would register it again."""
@@ -288,7 +308,9 @@ class Actor:
             pause = min(pause * 1.5, LAST_PAUSE)
 
 
-def not_ready(what: str, verdict: Readiness, seconds: float, subject: str) -> Diagnostic:
+def not_ready(
+    what: str, verdict: Readiness, seconds: float, subject: str, evidence: tuple[str, ...] = ()
+) -> Diagnostic:
     """Return the problem of an object that is not ready."""
     if verdict.state is State.BROKEN:
         summary = f"{what} cannot become ready: {verdict.reason}"
@@ -298,6 +320,7 @@ def not_ready(what: str, verdict: Readiness, seconds: float, subject: str) -> Di
         "KUBE_NOT_READY",
         summary,
         subject,
+        evidence=evidence,
         untouched="What was applied stays as it is.",
         remedy="See its events with `kubectl describe`, correct the cause, and run the command again.",
     )

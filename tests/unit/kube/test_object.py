@@ -207,6 +207,25 @@ def test_a_workload_that_is_not_ready_yet_is_waited_for(cluster: ModelCluster) -
     assert change.old == "0 of 1 pods are ready"
 
 
+def test_a_workload_that_is_not_ready_says_what_its_pods_wait_for(cluster: ModelCluster) -> None:
+    """A DaemonSet of Kubernetes 1.36.2 only counts: `1 of 2 pods are updated`."""
+    bring(cluster, workload())
+    cluster.controllers.clear()
+    waits = {"reason": "CreateContainerConfigError", "message": 'secret "none" not found'}
+    row = {"name": "a", "state": {"waiting": waits}}
+    for name, labels in (("d-1", {"app": "a"}), ("other", {"app": "b"})):
+        metadata = {"name": name, "namespace": "default", "labels": labels}
+        status = {"phase": "Pending", "containerStatuses": [row]}
+        cluster.store.seed(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}, "status": status}
+        )
+    diagnostic = bring(cluster, replace(workload("i:2"), seconds=0.001))[0].diagnostic
+    assert diagnostic is not None
+    text = 'container a: CreateContainerConfigError secret "none" not found'
+    assert [line for line in diagnostic.evidence if "d-1" in line] == [f"pod d-1: {text}"]
+    assert not any("other" in line for line in diagnostic.evidence)
+
+
 def test_old_readiness_does_not_count_for_a_new_generation(cluster: ModelCluster) -> None:
     bring(cluster, workload())
     cluster.controllers.clear()  # the status keeps saying ready, of the generation before

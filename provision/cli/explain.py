@@ -15,10 +15,11 @@ from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, out, usage
 from provision.cli.watch import watched
 from provision.values.diagnostics import Diagnostic
-from provision.values.suggestions import known_names
+from provision.values.suggestions import nearest
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 """What a preflight code looks like."""
+_BOTH_WAYS = "name one: `provision explain INVENTORY RESOURCE`, or `provision explain CODE`"
 
 
 def register(app: typer.Typer) -> None:
@@ -48,22 +49,26 @@ def explain(
     context: typer.Context,
     inventory: InventoryName,
     resource: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="RESOURCE|CODE",
             help="A key as in events (node-1/ssh:file:/etc/motd), a part of it, or a preflight code.",
             autocompletion=complete_code,
+            show_default=False,
         ),
-    ],
+    ] = None,
     full: Full = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Explain a resource, or a preflight code.
 
-    Of a resource it shows who declares it, what was found, what differs, and what the change costs.
+    Of a resource it shows who declares it, what was found, what differs, and what the change costs. A code
+    needs no inventory: `provision explain CODE`.
     """
-    if _CODE.fullmatch(resource):
-        return _explain_code(resource)
+    if resource is None and not _CODE.fullmatch(inventory.upper()):
+        raise usage("ARGUMENT_MISSING", "a resource or a code is missing", _BOTH_WAYS)
+    if resource is None or _CODE.fullmatch(resource):
+        return _explain_code((resource or inventory).upper())
     declared = settle(context, inventory)
     with closing(open_site(declared)) as site, watched(context, site, errors=True) as (_, _emit, cancel):
         resources = site.explain(resource, cancel)
@@ -90,9 +95,9 @@ def _explain_code(code: str) -> int:
 
     codes = {name: rule for rule in rules() for name in rule.codes}
     if code not in codes:
-        raise usage(
-            "CODE_UNKNOWN", f"no preflight rule has the code {code}", known_names(code, sorted(codes))
-        )
+        closest = nearest(code, codes)
+        remedy = f"did you mean {closest}?" if closest else "docs/preflight.md lists all codes of preflight"
+        raise usage("CODE_UNKNOWN", f"no preflight rule has the code {code}", remedy)
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
 
     rule = codes[code]

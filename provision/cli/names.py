@@ -34,7 +34,10 @@ def find_inventory(name: str) -> Path:
             file = shipped_folder("inventories") / (bare + suffix)
             if "/" not in bare and file.is_file():
                 return file
-    raise usage("INVENTORY_NOT_FOUND", f"there is no inventory {name}", known_names(name, shipped()))
+    files = sorted(str(file) for file in path.parent.glob("*.y*ml") if file.is_file())
+    raise usage(
+        "INVENTORY_NOT_FOUND", f"there is no inventory {name}", known_names(name, [*files, *shipped()])
+    )
 
 
 def saved_plan(name: str) -> tuple[str, Path | None, str | None]:

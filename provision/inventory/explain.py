@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import re
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from provision.inventory.other_words import our_word
 from provision.inventory.scalars import near, shape_of
 from provision.inventory.tree import KeyPath, Tree
 from provision.values.diagnostics import Diagnostic
 
 MOST = 500
 """Problems that are shown at most; nobody reads more."""
-
-
-_OF_PROXMOX = {
-    **dict.fromkeys(("ide", "sata", "scsi", "virtio"), "disks"),
-    **dict.fromkeys(("bridge", "net"), "nics"),
-    **dict.fromkeys(("cpus", "vcpus"), "cores"),
-    "efidisk": "efi",
-    "hostpci": "gpus",
-    "onboot": "start_at_boot",
-    "tpmstate": "tpm",
+_FIRST_KEYS: dict[KeyPath, str] = {
+    ("version",): "write `version: 1` at the top of the file",
+    ("name",): "write `name: lab` at the top of the file, with a name of yours",
 }
-"""Our key for what Proxmox VE and its users call it, without its number (qm.conf(5))."""
+"""What to type for the keys that every inventory has."""
+_WITHOUT_DASH = "write each entry as `KEY: VALUE`, without a dash before it"
 
 
 def explain(
@@ -38,7 +35,19 @@ def explain(
     None stands for a key that is only missing because it was taken away for an error of its own.
     """
     errors = error.errors(include_url=False, include_context=True)[:MOST]
-    return [_one(dict(candidate), tree, model) for candidate in errors]
+    listed: set[str] = set()
+    return [
+        (path, problem and _once(problem, listed))
+        for path, problem in (_one(dict(candidate), tree, model) for candidate in errors)
+    ]
+
+
+def _once(problem: Diagnostic, listed: set[str]) -> Diagnostic:
+    """Return the problem without a list of keys that another one has shown."""
+    if problem.code != "INVENTORY_UNKNOWN_KEY" or problem.remedy not in listed:
+        listed.add(problem.remedy)
+        return problem
+    return replace(problem, remedy="")
 
 
 def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[KeyPath, Diagnostic | None]:
@@ -47,20 +56,16 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
     value = error.get("input")
     subject = str(path[1]) if len(path) > 1 and path[0] in ("nodes", "hypervisors", "profiles") else ""
     where = dotted(path)
-    code, source = "INVENTORY_VALUE", tree.source(path, on_key=error["loc"][-1:] == ("[key]",))
+    code, remedy, source = "INVENTORY_VALUE", "", tree.source(path, on_key=error["loc"][-1:] == ("[key]",))
     if kind == "extra_forbidden":
-        key = str(path[-1]) if path else ""
         code, source = "INVENTORY_UNKNOWN_KEY", tree.source(path, on_key=True)
-        inside = dotted(path[:-1]) or "the inventory"
-        keys = _keys(model, path[:-1], tree)
-        ours = _OF_PROXMOX.get(key.rstrip("0123456789"), "")
-        hint = f": did you mean {ours}?" if ours in keys else near(key, keys)
-        summary = f"unknown key {key[:80]!r} in {inside}{hint}"
+        summary, remedy = _unknown_key(path, model, tree)
     elif kind == "missing":
         if tree.find(path) is not None:
             return path, None
         code, source = "INVENTORY_MISSING_KEY", tree.source(path[:-1], on_key=True)
         summary = f"{dotted(path[:-1]) or 'the inventory'} lacks the key {path[-1]!r}"
+        remedy = _FIRST_KEYS.get(path, "")
     elif kind in ("literal_error", "enum"):
         words = [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         hint = near(value, words) if isinstance(value, str) else ""
@@ -68,8 +73,10 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         summary = f"{shown} {words[0]}" if len(words) == 1 else f"{shown} one of {', '.join(words)}{hint}"
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
         summary = f"{where}: expected a mapping, found {shape_of(value)}"
+        remedy = _WITHOUT_DASH if shape_of(value) == "a list" else ""
     elif kind in ("tuple_type", "list_type"):
         summary = f"{where}: expected a list, found {shape_of(value)}"
+        remedy = f"write it in brackets: `{path[-1]}: [{value}]`" if _is_word(value) else ""
     elif kind == "union_tag_not_found":
         code = "INVENTORY_MISSING_KEY"
         summary = f"{where} lacks the key 'kind'"
@@ -83,7 +90,23 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
     else:
         code = "INVENTORY_SECRET" if kind == "inventory_secret" else code
         summary = f"{where}: {error['msg']}" if where else error["msg"]
-    return path, Diagnostic(code, summary, subject, source=source)
+    return path, Diagnostic(code, summary, subject, source=source, remedy=remedy)
+
+
+def _is_word(value: Any) -> bool:
+    """Whether a value is one word or number, as a list of one entry is often written."""
+    return isinstance(value, str | int) and re.fullmatch(r"[\w.:-]{1,60}", str(value)) is not None
+
+
+def _unknown_key(path: KeyPath, model: type[BaseModel], tree: Tree) -> tuple[str, str]:
+    """Return what to say of an unknown key, and the known ones if none of them is like it."""
+    key, section = str(path[-1]), path[:-1]
+    inside = dotted(section) or "the inventory"
+    keys = _keys(model, section, tree)
+    ours = our_word(key, section)
+    hint = f": did you mean {ours}?" if ours else near(key, keys)
+    remedy = "" if hint or not keys else f"known keys of {inside}: {', '.join(keys)}"
+    return f"unknown key {key[:80]!r} in {inside}{hint}", remedy
 
 
 def _path(loc: tuple[str | int, ...], tree: Tree) -> KeyPath:

@@ -35,6 +35,27 @@ _VARIABLE = re.compile(r"(\$?)\$\{([^{}\n]{0,200})\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _STR_TAG = "tag:yaml.org,2002:str"
 
+_BEGIN = (
+    "begin with a copy of inventories/starter.yaml, or let a host write it: `provision bootstrap root@HOST`"
+)
+_OPEN_QUOTE = "the quote that begins here is not closed"
+_OPEN_BRACKET = "the bracket that begins here is not closed, or a ',' is missing in it"
+_PLAIN_WORDS = {
+    "mapping values are not allowed": "there is a second ':' here: the line above lacks its ':',"
+    " the indentation is wrong, or the value needs quotes",
+    "unexpected end of stream": _OPEN_QUOTE,
+    "could not find expected ':'": "a key without ':', here or in the line above",
+    **dict.fromkeys(
+        ("expected key", "expected <block end>", "expected '-' indicator"),
+        "this does not fit here: entries of one section begin in the same column,"
+        " and nothing follows a closing quote",
+    ),
+    **dict.fromkeys(("',' or ']'", "',' or '}'"), _OPEN_BRACKET),
+    "<document start>": "this is not a line of YAML, which looks like `key: value`",
+    "cannot start any token": "a value cannot begin with this character: write it in quotes",
+}
+"""What the words of libyaml and of PyYAML's own parser mean to a user."""
+
 
 class Unreadable(Exception):  # noqa: N818 - a verdict, caught by the loader
     """A file that gives no tree; carries its problems."""
@@ -57,14 +78,16 @@ def read_text(path: Path, shown: str, code: str = "INVENTORY_UNREADABLE") -> str
     """
 
     def fail(summary: str, source: Source | None = None, remedy: str = "") -> Unreadable:
-        return Unreadable([Diagnostic(code, f"{shown}: {summary}", source=source, remedy=remedy)])
+        return Unreadable([Diagnostic(code, f"{shown} {summary}", source=source, remedy=remedy)])
 
     try:
         data = read_limited(path, MAX_BYTES)
     except IsADirectoryError:
-        raise fail("is a folder, not a file") from None
+        files = sorted(child.name for child in path.glob("*.y*ml"))[:5]
+        remedy = f"name a file in it: {', '.join(files)}" if files else "name a file: FOLDER/site.yaml"
+        raise fail("is a folder, not a file", remedy=remedy) from None
     except OSError as error:
-        raise fail((error.strerror or "cannot be read").lower()) from None
+        raise fail(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
     except ValueError:
         raise fail("is not a file name") from None
     if len(data) > MAX_BYTES:
@@ -75,7 +98,7 @@ def read_text(path: Path, shown: str, code: str = "INVENTORY_UNREADABLE") -> str
         before = data[: error.start]
         line = before.count(b"\n") + 1
         column = len(before) - (before.rfind(b"\n") + 1) + 1
-        raise fail("is no UTF-8 text", Source(shown, line, column)) from None
+        raise fail("is not UTF-8 text", Source(shown, line, column)) from None
 
 
 def read_tree(text: str, name: str, folder: str, environ: Mapping[str, str]) -> tuple[Item, list[Diagnostic]]:
@@ -138,22 +161,26 @@ class _Reader:
             raise self._characters(error) from None
         self._tabs()
         if root is None or root.value is None:
-            raise self.stop("INVENTORY_EMPTY", f"{self.file.name}: the file is empty", None)
+            raise self.stop("INVENTORY_EMPTY", f"{self.file.name} is empty: it has no keys", None, _BEGIN)
         if not isinstance(root.value, dict):
-            raise self.stop("INVENTORY_SHAPE", "an inventory is a mapping of keys to values", root.source())
+            found = "a list" if isinstance(root.value, list) else "plain text"
+            summary = f"an inventory is a mapping of keys to values, found {found}"
+            raise self.stop("INVENTORY_SHAPE", summary, root.source(), _BEGIN)
         return root, self.problems
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> Unreadable:
+        problem = error.problem or error.context or ""
         mark = error.problem_mark or error.context_mark
+        words = next((words for part, words in _PLAIN_WORDS.items() if part in problem), problem)
+        if words in (_OPEN_QUOTE, _OPEN_BRACKET):
+            mark = error.context_mark or mark
         source = self.file.source(mark.line, mark.column) if mark is not None else None
         if source is not None and "\t" in source.text:
             column = source.text.index("\t")
             source = Source(source.file, source.line, column + 1, source.text)
             return self.stop("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
         remedy = 'write "${NAME}" in quotes inside { } and [ ]' if source and "${" in source.text else ""
-        return self.stop(
-            "INVENTORY_SYNTAX", f"invalid YAML: {error.problem or error.context}", source, remedy
-        )
+        return self.stop("INVENTORY_SYNTAX", f"invalid YAML: {words}", source, remedy)
 
     def _characters(self, error: yaml.YAMLError) -> Unreadable:
         match = re.search(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from provision.cli import main
+from provision.inventory import other_words
+from provision.inventory.models.base import Model
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.models.node import Node
 
 GOOD = """\
 version: 1
@@ -48,7 +54,15 @@ MISTAKES = {
         ),
         "",
     ),
-    "a brace left open": (GOOD.replace("hostname: a }", "hostname: a"), ""),
+    "a brace left open": (GOOD.replace("hostname: a }", "hostname: a"), "the bracket that begins here"),
+    "a quote left open": (GOOD.replace("name: tiny", 'name: "tiny'), "the quote that begins here"),
+    "a wrong column": (GOOD + "   b: { address: 198.18.0.12 }\n", "in the same column"),
+    "a colon left out": (GOOD.replace("name: tiny", "name tiny"), "without ':'"),
+    "nodes as a list": (GOOD[: GOOD.index("  a:")] + "  - a\n", "without a dash"),
+    "no list": (GOOD.replace("hostname: a", "tags: a"), "tags: [a]"),
+    "an unlike key": (GOOD + "qqq: 1\n", "known keys of the inventory: version, name"),
+    "a playbook of Ansible": ("- hosts: all\n  tasks: []\n", "found a list"),
+    "an inventory of Ansible": ("[all]\nvm1 ansible_host=198.18.0.12\n", "`key: value`"),
     "two documents": (GOOD + "---\n" + GOOD, ""),
     "no text": ("\x00\x01", ""),
     "an undefined base": ("extends: nowhere.yaml\n" + GOOD, "nowhere.yaml"),
@@ -75,6 +89,45 @@ def fails(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert "Traceback" not in captured.out + captured.err
     assert captured.err
     return captured.err
+
+
+WORDS = {
+    "vms: {}": "nodes?",
+    "hosts: {}": "nodes (hosts of Proxmox VE: hypervisors)?",
+    "gpus: {}": "hypervisors.NAME.cards and nodes.NAME.gpus?",
+    "users: []": "access?",
+    "gateway: 198.18.0.1": "network.gateway?",
+    "nodes: { a: { ram: 4GiB } }": "memory?",
+    "nodes: { a: { ip: 198.18.0.11 } }": "address?",
+    "profiles: { a: { template: debian } }": "image?",
+    "hypervisors: { pve: { token: x } }": "api?",
+}
+
+
+@pytest.mark.parametrize("line", WORDS)
+def test_words_of_other_tools_are_answered_with_ours(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(f"version: 1\nname: tiny\n{line}\n")
+    assert f"did you mean {WORDS[line]}" in fails(["validate", str(file)], capsys)
+
+
+def test_our_words_for_those_of_other_tools_are_keys() -> None:
+    sections: dict[str, type[Model]] = {"": Inventory, "nodes": Node, "hypervisors": Hypervisor}
+    tables = {"": other_words.TOP, "nodes": other_words.NODE, "hypervisors": other_words.HYPERVISOR}
+    for section, words in tables.items():
+        for theirs, ours in words.items():
+            first = re.match(r"[a-z0-9_]+", ours)
+            assert theirs not in sections[section].model_fields
+            if first is not None and "top of the file" not in ours and "of a node" not in ours:
+                assert first[0] in sections[section].model_fields, theirs
+
+
+def test_a_folder_is_answered_with_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "site.yaml").write_text(GOOD)
+    assert "name a file in it: site.yaml" in fails(["validate", str(tmp_path)], capsys)
+    assert "site.yaml" in fails(["validate", str(tmp_path / "sit.yml")], capsys)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -348,7 +348,8 @@ class _Decider:
         excess = Effect(hook.excess, self._run.planned.consents.affected_subject(system, effect))
         if self._run.consent(system, excess):
             return None
-        summary = f"waits for consent: {excess}: {effect} takes away {_names(down)} at once"
+        together = " at once" if len(down) > 1 else ""
+        summary = f"waits for consent: {excess}: {effect} takes away {_names(down)}{together}"
         remedy = f"run again with --allow {hook.excess}"
         diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=remedy)
         return StepResult(Outcome.WAITING, summary, (diagnostic,))

@@ -339,10 +339,15 @@ Label = Annotated[
         {"type": "string", "pattern": f"^{_LABEL}$"},
     ),
 ]
-HostName = Annotated[
-    str,
-    Check(pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)"), _WORD),
-]
+_host_name = pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)")
+
+
+def _host(value: str) -> str:
+    _refuse_ipv6(value.strip("[]"))
+    return _host_name(value)
+
+
+HostName = Annotated[str, Check(converted(_host), _WORD)]
 _PVE_LABEL = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
 PveName = Annotated[
     str,

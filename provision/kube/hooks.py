@@ -10,6 +10,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
+from provision.kube import local_volumes
 from provision.kube.facts import NODES, NodeFact, find_node, node_fact
 from provision.kube.kube_effects import DRAIN
 from provision.kube.names import API, CORDONED, has_cluster, is_member
@@ -23,8 +24,8 @@ ENDS_PODS = frozenset({"gpu-pods-lose-device", "rejoin-k3s"})
 
 
 def hooks(inventory: Inventory) -> tuple[Hook, ...]:
-    """Return the drain, where there is a cluster."""
-    return (_DRAIN_HOOK,) if has_cluster(inventory) else ()
+    """Return the drain, where there is a cluster, and what guards volumes, where VMs are its nodes."""
+    return (_DRAIN_HOOK, *local_volumes.hooks(inventory)) if has_cluster(inventory) else ()
 
 
 def _members(inventory: Inventory) -> list[Node]:

@@ -38,6 +38,7 @@ def object_path(api: str, plural: str, namespace: str, name: str) -> str:
 NAMESPACE = KubeKind("v1", "Namespace", "namespaces", namespaced=False)
 NODE = KubeKind("v1", "Node", "nodes", namespaced=False)
 POD = KubeKind("v1", "Pod", "pods")
+VOLUME = KubeKind("v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 CONFIG_MAP = KubeKind("v1", "ConfigMap", "configmaps")
 SECRET = KubeKind("v1", "Secret", "secrets")
 EVENT = KubeKind("v1", "Event", "events")

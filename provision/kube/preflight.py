@@ -9,6 +9,7 @@ from provision.contracts.rule import Evidence, Finding, Rule
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import Operator
 from provision.inventory.tree import KeyPath
+from provision.kube import local_volumes
 from provision.kube.chart_archive import defaults_of
 from provision.kube.names import API, has_cluster
 from provision.values.diagnostics import Diagnostic
@@ -82,4 +83,5 @@ RULES = (
         "correct the path in `gpu.operator.values` or `rdma.operator.values`",
         chart_values,
     ),
+    *local_volumes.RULES,
 )

@@ -28,6 +28,18 @@ def mark(site: K3sSite, name: str) -> None:
         mark_for_rebuild(opened, name, Cancel())
 
 
+def bind_volume(site: K3sSite, name: str, node: str) -> None:
+    """Let local-path have made a volume on a node, as k3s v1.35 writes it."""
+    row = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    spec = {
+        "claimRef": {"namespace": "shop", "name": "db"},
+        "hostPath": {"path": f"/var/lib/rancher/k3s/storage/{name}", "type": "DirectoryOrCreate"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [row]}]}},
+    }
+    body = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+    site.cluster.store.seed(body)
+
+
 def problems(report: RunReport) -> list[str]:
     return [f"{d.code} {d.summary} {d.evidence}" for step in report.steps for d in step.diagnostics]
 
@@ -81,3 +93,23 @@ def test_a_single_server_with_its_datastore_is_refused(
         site.apply(ALLOW)
     assert [problem.code for problem in refused.value.diagnostics] == ["K3S_DATASTORE_LOST"]
     assert [vm.images for vm in site.apis["pve/api"].vms.values()] == [0]
+
+
+def test_volumes_of_the_node_alone_are_named_and_wait_for_a_consent_of_their_own(built: K3sSite) -> None:
+    bind_volume(built, "pvc-1", "a1")
+    bind_volume(built, "pvc-2", "s1")
+    assert "NODE_HAS_VOLUMES" not in {warning.code for warning in built.plan().warnings}
+    mark(built, "a1")
+    plan = built.plan()
+    (warning,) = [each for each in plan.warnings if each.code == "NODE_HAS_VOLUMES"]
+    assert warning.evidence == ("pvc-1: claim shop/db, /var/lib/rancher/k3s/storage/pvc-1",)
+    assert "volume-loss a1" in {str(need.effect) for need in plan.risks}
+    report = built.apply(ALLOW)
+    assert report.exit_code == 5, problems(report)
+    node = built.cluster.get("Node", "a1")
+    assert node is not None
+    assert "unschedulable" not in node["spec"]
+    assert [vm.images for vm in built.apis["pve/api"].vms.values()] == [0]
+    report = built.apply(Options(allow=ALLOW.allow | {"volume-loss"}))
+    assert report.exit_code == 0, problems(report)
+    assert [vm.images for vm in built.apis["pve/api"].vms.values()] == [1]

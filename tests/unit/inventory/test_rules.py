@@ -57,6 +57,8 @@ CASES = [
     ("nodes:\n", "nodes: []\nx:\n", "INVENTORY_VALUE", "nodes", "expected a mapping, found a list"),
     ("address: 10.0.0.11", "address: 10.0.0.300", "INVENTORY_VALUE", "10.0.0.300", "no IPv4 address"),
     ("address: 10.0.0.11", 'address: "fd00::11"', "INVENTORY_VALUE", '"fd00::11"', "IPv6, which is unsupported"),
+    ("vmid: 101,", "vmid: 101, kube_name: 'fd00::11',", "INVENTORY_VALUE", "'fd00::11'", "IPv6, which is unsupported"),
+    ("version: 1", "version: 1\nk3s: { version: v1.35.7+k3s1, endpoint: '[fd00::5]' }", "INVENTORY_VALUE", "'[fd00::5]'", "IPv6, which is unsupported"),
     ("cidr: 10.0.0.0/24", 'cidr: "10.0.0.0/24,fd00::/64"', "INVENTORY_VALUE", '"10.0.0.0/24,fd00::/64"', "unsupported"),
     ("cidr: 10.0.0.0/24", "cidr: 10.0.0.1/24", "INVENTORY_VALUE", "10.0.0.1/24", "did you mean 10.0.0.0/24?"),
     ("backend: manual", "backend: dnsmask", "INVENTORY_VALUE", "dnsmask", "did you mean dnsmasq?"),

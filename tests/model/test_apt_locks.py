@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
+from provision.hosts.operations.apt_locks import SHELL
 from provision.hosts.query_kinds import HOST_KINDS
 from provision.hosts.resources.package import Package, PackageState, PackageStatus
 from tests.model.shells import SHELLS, run
@@ -236,3 +238,105 @@ def test_a_provided_name_is_no_package_to_remove(shell: str) -> None:
     del shell
     status = {PackageState("awk"): PackageStatus(provider="mawk")}
     assert Package("x/ssh", ("awk",), absent=True).changes(Snapshot("x/ssh", answers=status)) == ()
+
+
+NAMES = "W: Some index files failed to download. They have been ignored, or old ones used instead."
+FETCH = "Failed to fetch http://deb.debian.org/debian/dists/bookworm/InRelease"
+SIGNED = "An error occurred during the signature verification. The repository is not updated"
+LISTS = (
+    # what `apt-get update` says, its exit status, and the line that an installation that fails repeats
+    ("Hit:1 http://deb.debian.org bookworm InRelease\nReading package lists...", 0, ""),
+    (f"Err:1 http://deb.debian.org bookworm\nW: {FETCH}  Temporary failure resolving\n{NAMES}", 0, FETCH),
+    (f"W: {FETCH}  Could not connect to 10.0.0.9:3128 (10.0.0.9), connection timed out", 0, FETCH),
+    (f"Warning: {FETCH}  Sub-process /usr/bin/sqv returned an error code (1)", 0, FETCH),
+    (f"W: {SIGNED} GPG error: https://x InRelease: EXPKEYSIG 1234", 0, SIGNED),
+    (f"Warning: {SIGNED} OpenPGP signature verification failed: https://x", 0, SIGNED),
+    ("W: GPG error: https://x stable InRelease: NO_PUBKEY 1655A0AB68576280", 0, "GPG error: https://x"),
+    ("E: Failed to fetch https://enterprise.proxmox.com/x  401  Unauthorized", 100, "401  Unauthorized"),
+    ("E: Failed to fetch https://x/Packages.gz  Hash Sum mismatch\nE: Some index files", 100, "Hash Sum"),
+    ("E: Failed to fetch https://x/Packages  File has unexpected size (9006 != 1490)", 100, "(9006 != 1490)"),
+    ("Error: The repository 'http://x trixie InRelease' is not signed.", 100, "is not signed"),
+    ("E: The repository 'http://x buster Release' does not have a Release file.", 100, "buster Release"),
+    ("E: Release file for http://x is not valid yet (invalid for another 2h)", 100, "is not valid yet"),
+    ("E: Repository 'https://x' changed its 'Codename' value from 'a' to 'b'", 100, "'Codename'"),
+    ("E: Conflicting values set for option Signed-By regarding source https://x", 100, "Signed-By"),
+    ("E: Malformed entry 1 in list file /etc/apt/sources.list.d/a.list (Component)", 100, "a.list"),
+    ("E: The method driver /usr/lib/apt/methods/tor could not be found.", 100, "methods/tor"),
+    ("W: Target Packages (main) is configured multiple times in a.list:1 and b.list:1", 0, ""),
+    ("W: https://x/InRelease: Key is stored in legacy trusted.gpg keyring (/etc/apt/trusted.gpg)", 0, ""),
+    ("W: https://x/InRelease: Signature by key 36AE uses weak digest algorithm (SHA1)", 0, ""),
+    ("N: Skipping acquire of configured file 'main/binary-i386/Packages' as repository", 0, ""),
+    ("Warning: https://x/InRelease: Policy will reject signature within a year", 0, ""),
+)
+
+
+def test_each_way_in_which_lists_fail_is_named(shell: str, host: dict[str, Any]) -> None:
+    lines = [f"{name}={value}; export {name}" for name, value in host.items()]
+    for text, rc, _ in LISTS:
+        lines += [f"printf '%s\\n' {shlex.quote(text)} >\"$STATE/update\"", f'echo {rc} >"$STATE/update-rc"']
+        lines += ["provision_lists", 'printf "=%s\\n==\\n" "$provision_failed"']
+    frame = run(shell, f"{SHELL}\n" + "\n".join(lines))
+    answers = frame.stdout.decode().split("\n==\n")[:-1]
+    assert len(answers) == len(LISTS)
+    for (text, _, named), answer in zip(LISTS, answers, strict=True):
+        said, _, failed = answer.rpartition("\n=")
+        assert text in said
+        assert ("warning: not all package lists" in said, bool(failed)) == (bool(named), bool(named)), text
+        assert named in failed
+
+
+HOLDERS: tuple[tuple[str, dict[str, tuple[str, str]], str], ...] = (
+    # lines of /proc/locks, `@` for the lock's inode; processes by number with name and what they have open
+    ("1: POSIX  ADVISORY  WRITE 812 fd:01:@ 0 EOF", {"812": ("apt-get", "lock")}, "812 (apt-get)"),
+    ("1: FLOCK  ADVISORY  WRITE 812 00:1b:@ 0 EOF", {"812": ("flock", "lock")}, "812 (flock)"),
+    ("1: POSIX  ADVISORY  READ  7 08:02:@ 0 0", {"7": ("aptd", "lock")}, "7 (aptd)"),
+    ("1: POSIX  ADVISORY  WRITE 9 fd:01:@ 0 EOF", {"9": ("unattended upgr", "lock")}, "9 (unattended upgr)"),
+    ("1: POSIX  ADVISORY  WRITE 9 fd:01:@ 0 EOF", {"9": ("", "lock")}, "9 (unknown)"),
+    (
+        (
+            "1: POSIX  ADVISORY  WRITE 5 fd:01:77 0 EOF\n2: POSIX  ADVISORY  WRITE 9 fd:01:@ 0 EOF\n"
+            "2: -> POSIX  ADVISORY  WRITE 5 fd:01:@ 0 EOF"
+        ),
+        {"5": ("waits", "lock"), "9": ("dpkg", "lock")},
+        "9 (dpkg)",
+    ),
+    (
+        "1: FLOCK  ADVISORY  WRITE 5 00:1b:@ 0 EOF\n2: POSIX  ADVISORY  WRITE 9 fd:01:@ 0 EOF",
+        {"5": ("other-disk", "file"), "9": ("dpkg", "lock")},
+        "9 (dpkg)",
+    ),
+    ("1: POSIX  ADVISORY  WRITE 9 fd:01:@ 0 EOF", {"9": ("dpkg", "by another way")}, "9 (dpkg)"),
+    ("1: -> POSIX  ADVISORY  WRITE 5 fd:01:@ 0 EOF", {"5": ("waits", "lock")}, ""),
+    ("1: POSIX  ADVISORY  WRITE 5 fd:01:1@ 0 EOF", {"5": ("other", "lock")}, ""),
+    ("1: POSIX  ADVISORY  WRITE 5 fd:01:@1 0 EOF", {"5": ("other", "lock")}, ""),
+    ("1: POSIX  ADVISORY  WRITE 5 fd:01:@ 0 EOF", {"5": ("other-disk", "file")}, ""),
+    ("1: POSIX  ADVISORY  WRITE 5 fd:01:@ 0 EOF", {"5": ("replaced", "gone")}, ""),
+    ("1: POSIX  ADVISORY  WRITE 5 fd:01:@ 0 EOF", {}, ""),
+    ("1: POSIX  ADVISORY  WRITE 0 fd:01:@ 0 EOF", {"5": ("of another container", "lock")}, ""),
+    ("1: OFDLCK ADVISORY  WRITE -1 fd:01:@ 0 EOF", {"5": ("nobody knows", "lock")}, ""),
+    ("1: LEASE  ACTIVE    READ  5 fd:01:77 0 EOF", {"5": ("smbd", "lock")}, ""),
+    ("garbage\n\n1:\n", {"5": ("x", "lock")}, ""),
+    ("", {}, ""),
+)
+
+
+def test_who_holds_a_lock_is_read_from_the_kernels_table(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    lock = tmp_path / "var/lib/dpkg/lock-frontend"
+    for path in (lock, tmp_path / "file"):
+        path.touch()
+    (tmp_path / "by another way").symlink_to("var/lib/dpkg/lock-frontend")
+    script = []
+    for number, (locks, processes, _) in enumerate(HOLDERS):
+        proc = tmp_path / f"proc{number}"
+        proc.mkdir()
+        (proc / "locks").write_text(locks.replace("@", str(lock.stat().st_ino)) + "\n")
+        for pid, (name, opened) in processes.items():
+            (proc / pid / "fd").mkdir(parents=True)
+            (proc / pid / "fd" / "3").symlink_to(lock if opened == "lock" else tmp_path / opened)
+            if name:
+                (proc / pid / "comm").write_text(f"{name}\n")
+        functions = SHELL.replace("/var/lib/dpkg", f"{lock.parent}").replace("/proc/", f"{proc}/")
+        script += [functions, "provision_apt_holder || echo nobody"]
+    frame = run(shell, "\n".join(script))
+    assert frame.stdout.decode().splitlines() == [holder or "nobody" for *_, holder in HOLDERS]

@@ -138,6 +138,45 @@ def test_files_of_our_name_that_we_made_are_listed_and_removed(machine: Machine,
     assert machine.saved(own) == NOTHING
 
 
+def test_hostile_names_in_the_folder_of_saved_files_remove_nothing(machine: Machine, tmp_path: Path) -> None:
+    own, theirs = tmp_path / "provision-own", tmp_path / "provision-theirs"
+    machine.apply(File("case/ssh", str(own), b"ours\n"))
+    theirs.write_bytes(b"theirs\n")
+    saved = tmp_path / "state" / "saved"
+    texts = (
+        str(theirs),  # under a name that is not its own
+        f"{tmp_path}/state/../provision-theirs",
+        "provision-theirs",
+        "../provision-theirs",
+        f"{theirs}\r",
+        f"{theirs}\x1b[2J",
+        f"{theirs}/",
+        f"//{theirs}",
+        "/" + "provision/" * 2000,
+        "$(id) `id` provision",
+        "provision\x00x",
+    )
+    (saved / "it's a \x1b[31mname.entry").write_text(f"{theirs}\nabsent\n")
+    (saved / "-rf.entry").write_text(f"{theirs}\nabsent\n")
+    (saved / "a\nb.entry").write_text(f"{theirs}\nabsent\n")
+    for number, text in enumerate(texts):
+        (saved / f"{number:032x}.entry").write_text(f"{text}\nabsent\n")
+        if "/" not in text.strip("/") or number in (1, 4, 5, 6, 7):
+            (saved / f"{saved_name(text)}.entry").write_text(f"{text}\nabsent\n")
+    (saved / "binary.entry").write_bytes(bytes(range(256)) * 40)
+    (saved / "folder.entry").mkdir()
+    (saved / "link.entry").symlink_to(saved / f"{saved_name(str(own))}.entry")
+    (saved / "loop.entry").symlink_to("loop.entry")
+    os.mkfifo(saved / "pipe.entry")
+    for path in (theirs, tmp_path / "other"):
+        os.mkfifo(saved / f"{saved_name(str(path))}.entry")
+        assert machine.saved(path) == NOTHING, "a pipe is not waited for"
+    answer = answers(machine.shell, [OwnFiles()], env=machine.environment)[OwnFiles()]
+    assert answer == (str(own),)
+    machine.apply(OwnFilesGone("case/ssh"))
+    assert (own.exists(), theirs.read_bytes()) == (False, b"theirs\n")
+
+
 def test_model_and_shell_agree(machine: Machine, tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"before\n")

@@ -25,7 +25,7 @@ provision_apt_holder() {
             if [ "$first" = '->' ]; then continue; fi
             case $fifth in *:"$inode") ;; *) continue ;; esac
             for open in /proc/"$fourth"/fd/*; do
-                if [ "$(readlink "$open" 2>/dev/null)" = "$lock" ]; then
+                if [ "$open" -ef "$lock" ]; then
                     name=
                     { read -r name <"/proc/$fourth/comm"; } 2>/dev/null || :
                     printf '%s (%s)\n' "$fourth" "${name:-unknown}"
@@ -69,17 +69,16 @@ provision_apt() {
 provision_configure() { provision_apt dpkg --force-confdef --force-confold --configure -a; }
 
 # Fetch the lists. One repository that refuses (401 without a subscription) is no reason to stop: the others
-# were fetched, and the installation decides.
+# were fetched, and the installation decides. For a name server or a mirror that is away for a while, apt-get
+# warns and exits with 0, and old lists stay in use. apt 3 may write whole words for the letters.
 provision_lists() {
-    provision_failed=
+    provision_failed='^(E|Error): |^(W|Warning): (Failed to fetch|GPG error|An error occurred during)'
     provision_apt_idle
-    if provision_said=$(provision_apt apt-get -q -o DPkg::Lock::Timeout=300 update 2>&1); then
-        printf '%s\n' "$provision_said"
-    else
-        printf '%s\n' "$provision_said"
-        provision_failed=$(printf '%s\n' "$provision_said" | grep '^[EW]:' | head -n 5 || :)
-        printf 'warning: not all package lists could be fetched\n'
-    fi
+    provision_said=$(provision_apt apt-get -q -o DPkg::Lock::Timeout=300 update 2>&1) ||
+        provision_failed='^(E|W|Error|Warning): '
+    printf '%s\n' "$provision_said"
+    provision_failed=$(printf '%s\n' "$provision_said" | grep -E "$provision_failed" | head -n 5 || :)
+    if [ -n "$provision_failed" ]; then printf 'warning: not all package lists could be fetched\n'; fi
 }
 
 # Install packages if no other must be removed for it; lists are fetched when the first try fails.

@@ -87,16 +87,21 @@ if command -v bootctl >/dev/null && [ -e /etc/kernel/cmdline ]; then echo 'sdboo
 echo 'done|'"""
 
 
+_OTHER_LOADERS = ("zfsbootmenu", "\\zbm\\", "refind", "limine", "vmlinuz", "\\efi\\linux\\")
+"""What takes the kernel line from a place of its own: a property of the pool, refind_linux.conf, limine.conf,
+the firmware's entry (a kernel as EFI stub), or the image (a unified kernel)."""
+
+
 def _read_loader(rows: Rows) -> str:
     if "efi" in rows:
         for row in rows.get("efiboot", ()):
             entry = "|".join(row).lower()
             if "systemd-boot" in entry:
                 return "systemd-boot"
+            if any(word in entry for word in _OTHER_LOADERS):
+                return "none"
             if "grub" in entry or "shim" in entry:
                 return "grub"
-            if "zfsbootmenu" in entry or "\\zbm\\" in entry:  # takes its line from a property of the pool
-                return "none"
         if "pbt" in rows:
             # `uefi` means systemd-boot on the ESP, `grub` GRUB (Secure Boot).
             return "systemd-boot" if rows["pbt"][0][0].startswith("uefi") else "grub"

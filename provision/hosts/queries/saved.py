@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from provision.contracts.query import Frame
 from provision.hosts.operations.placement import saved_name
-from provision.hosts.resources.base import lines_of, no_answer
+from provision.hosts.resources.base import is_path, lines_of, no_answer
 
 NOTHING, ABSENT, FILE, RESTORED = "nothing", "absent", "file", "restored"
 _WORDS = frozenset({NOTHING, ABSENT, FILE, RESTORED})
@@ -38,7 +38,7 @@ class SavedFileKind:
             f"set -- {' '.join(names)}\n"
             "v=${PROVISION_BLOBS:-/var/lib/provision/blobs}\n"
             "v=${v%/blobs}/saved\nwhile [ $# -gt 0 ]; do\n  k=nothing\n"
-            '  if [ -r "$v/$1.entry" ]; then\n'
+            '  if [ -f "$v/$1.entry" ]; then\n'
             '    { IFS= read -r k && IFS= read -r k; } <"$v/$1.entry" || k=\n'
             "    case $k in 8*) k=file;; esac\n  fi\n"
             '  printf \'%s|%s\\n\' "$k" "$2"\n  shift 2\ndone'
@@ -78,12 +78,14 @@ class OwnFilesKind:
             'for f in "${v%/blobs}"/saved/*.entry; do if [ -f "$f" ]; then\n'
             'p= k=; { IFS= read -r p && IFS= read -r k; } <"$f" || :\n'
             'case $p in *provision*) if [ "$k" = absent ] && [ -f "$p" ] && [ ! -L "$p" ]; then\n'
-            "printf '%s\\n' \"$p\"; fi;; esac\nfi; done\nprintf 'done\\n'"
+            "printf '%s|%s\\n' \"${f##*/}\" \"$p\"; fi;; esac\nfi; done\nprintf 'done\\n'"
         )
 
     def parse(self, frame: Frame, queries: Sequence[OwnFiles]) -> Mapping[OwnFiles, object]:
-        """Return the paths."""
+        """Return the paths whose entries have the names that a write of ours gives them."""
         lines = lines_of(frame)
         if not lines or lines[-1] != "done":
             return dict.fromkeys(queries, no_answer(frame, "saved files"))
-        return dict.fromkeys(queries, tuple(sorted(lines[:-1])))
+        entries = (line.partition("|") for line in lines[:-1])
+        paths = (path for name, _, path in entries if name == f"{saved_name(path)}.entry" and is_path(path))
+        return dict.fromkeys(queries, tuple(sorted(paths)))

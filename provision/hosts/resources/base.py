@@ -27,6 +27,11 @@ _OWNER = re.compile(rf"{USER}|[0-9]{{1,10}}|")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+def is_path(path: str) -> bool:
+    """Whether it is an absolute, plain path."""
+    return _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
+
+
 @lru_cache(maxsize=65536)
 def checked_path(path: str) -> str:
     """Return an absolute, plain path.
@@ -34,7 +39,7 @@ def checked_path(path: str) -> str:
     Raises:
         ValueError: it is relative, not normal, or holds control bytes or a backslash.
     """
-    if _PATH.fullmatch(path) is None or any(part in (".", "..") for part in path.split("/")):
+    if not is_path(path):
         raise ValueError(f"{path!r} is not a plain absolute path")
     return path
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from provision.contracts.query import Frame, Unknown
+from provision.hosts.operations.placement import saved_name
 from provision.hosts.queries.boot_line import BootLine, BootLineStatus
 from provision.hosts.queries.boot_swap import BootSwap, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
@@ -139,7 +140,14 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SavedFile("/etc/back"): "restored",
         },
     ),
-    ("own-files", b"/etc/b|c\n/etc/a\ndone\n", {OwnFiles(): ("/etc/a", "/etc/b|c")}),
+    (
+        "own-files",
+        (
+            f"{saved_name('/etc/b|c')}.entry|/etc/b|c\n{saved_name('/etc/a')}.entry|/etc/a\n"
+            f"{saved_name('/etc/c')}.entry|/etc/d\n{saved_name('../d')}.entry|../d\ndone\n"
+        ).encode(),
+        {OwnFiles(): ("/etc/a", "/etc/b|c")},
+    ),
     (
         "noted",
         b"sysctl\nvm.swappiness\n60\nservice\ncron.service\nenabled active\nodd\nx\ny\ndone\n",
@@ -433,3 +441,49 @@ def test_the_reason_is_the_message_of_the_host() -> None:
 def test_every_kind_has_a_sample(kind: str) -> None:
     asked = {next(iter(expected)).kind for _, _, expected in SAMPLES}
     assert kind in asked | {"shell"}  # the free question's tests stand beside its own code
+
+
+FILE = "HD(2,GPT,82f3e1c8-8654-4797-a584-90f373331323,0x800,0x100000)/File"
+LOADERS = (
+    # the firmware's entry, what proxmox-boot-tool says, what is installed, the loader
+    (rf"Linux Boot Manager\t{FILE}(\EFI\SYSTEMD\SYSTEMD-BOOTX64.EFI)", "", "", "systemd-boot"),
+    (rf"Linux Boot Manager\t{FILE}(\EFI\systemd\systemd-bootx64.efi)", "grub", "grub", "systemd-boot"),
+    (
+        r"Linux Secure Boot\tHD(1)/\EFI\Systemd\shimx64.efi\EFI\Systemd\systemd-bootx64.efi",
+        "",
+        "grub",
+        "systemd-boot",
+    ),
+    (rf"proxmox\t{FILE}(\EFI\PROXMOX\GRUBX64.EFI)", "", "grub", "grub"),
+    (rf"proxmox\t{FILE}(\EFI\proxmox\shimx64.efi)", "uefi", "sdboot", "grub"),
+    (rf"debian\t{FILE}(\EFI\debian\shimaa64.efi)....", "", "grub", "grub"),
+    (rf"ubuntu\t{FILE}(\EFI\ubuntu\grubx64.efi)RC", "", "grub", "grub"),
+    (rf"UEFI OS\t{FILE}(\EFI\BOOT\BOOTX64.EFI)..BO", "uefi", "grub", "systemd-boot"),
+    (rf"UEFI OS\t{FILE}(\EFI\BOOT\BOOTX64.EFI)..BO", "grub", "sdboot", "grub"),
+    ("UEFI: Samsung SSD 970, Partition 2\tPciRoot(0x0)/Pci(0x1d,0x0)/NVMe(0x1)", "", "grub", "grub"),
+    (
+        "UEFI PXEv4 (MAC:BC2411000001)\tPciRoot(0x0)/MAC(bc2411000001,1)/IPv4(0.0.0.0)",
+        "",
+        "sdboot",
+        "systemd-boot",
+    ),
+    (rf"ZFSBootMenu\t{FILE}(\EFI\zbm\vmlinuz-backup.EFI)", "", "grub", "none"),
+    (rf"rEFInd Boot Manager\t{FILE}(\EFI\refind\refind_x64.efi)", "", "grub", "none"),
+    (rf"rEFInd Boot Manager\t{FILE}(\EFI\refind\shimx64.efi)", "", "grub", "none"),
+    (rf"Limine\t{FILE}(\EFI\limine\BOOTX64.EFI)", "", "grub", "none"),
+    (rf"Debian (EFI stub)\t{FILE}(\EFI\debian\vmlinuz)root=/dev/nvme0n1p5 ro quiet", "", "grub", "none"),
+    (rf"Linux\t{FILE}(\EFI\Linux\debian-6.12.efi)", "", "grub", "none"),
+    ("", "uefi", "sdboot", "systemd-boot"),
+    ("", "", "", "none"),
+)
+
+
+def test_a_boot_loader_is_known_by_what_the_firmware_started() -> None:
+    for entry, tool, installed, loader in LOADERS:
+        rows = ["efi|yes"]
+        rows += [f"efiboot|Boot0004* {entry}"] if entry else []
+        rows += [f"pbt|{tool} (versions: 6.17.2-1-pve)"] if tool else []
+        rows += [f"{installed}|yes"] if installed else []
+        frame = Frame("".join(f"{row}\n" for row in (*rows, "done|")).encode(), b"", 0)
+        answers = HOST_KINDS["boot-loader"].parse(frame, [BootLoader()])
+        assert answers == {BootLoader(): loader}, entry

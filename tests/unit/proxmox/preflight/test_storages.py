@@ -313,6 +313,12 @@ def test_a_plan_shows_pool_and_tpm_of_a_new_vm(tmp_path: Path) -> None:
         (("vmbr1",), {}, ("vmbr0",), [Severity.NOTE, Severity.NOTE]),
         (("vmbr1",), {}, (), [Severity.ERROR, Severity.ERROR]),
         ((), {"vmbr1": "OVSBridge"}, (), [Severity.ERROR, Severity.ERROR]),
+        # names that look alike, ports of a bridge, a bridge that the token does not see
+        (("vmbr01", "VMBR0"), {"vmbr0.10": "vlan"}, (), [Severity.ERROR, Severity.ERROR]),
+        (("vmbr1",), {"vmbr0v10": "bridge"}, ("vmbr0v10",), [Severity.ERROR, Severity.ERROR]),
+        (("vmbr0",), {"vmbr1": "bridge"}, ("vmbr0", "tap101i0"), []),
+        (("vmbr1",), {"vmbr0": "any_bridge"}, ("vmbr0",), []),
+        ((), {}, ("vmbr0", "eno1"), []),
     ],
 )
 def test_a_bridge_is_one_whoever_made_it(

@@ -83,7 +83,7 @@ def image_archives(
     names = [*declared_images(inventory), *_of_charts(inventory, folder, helm, note)]
     references, others = parsed(names)
     if others:
-        summary = f"{others[0]!r} is no name of a container image"
+        summary = f"{others[0]!r} is not the name of a container image"
         raise UsageError(Diagnostic("IMAGE_UNFIT", summary, remedy="correct the values that name it"))
     pins = dict(inventory.lock.containers)
     archives: dict[str, Archive] = {}

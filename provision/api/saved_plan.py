@@ -179,7 +179,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(
             Diagnostic(
                 "PLAN_UNREADABLE",
-                f"{path} is no saved plan: {error}",
+                f"{path} is not a saved plan: {error}",
                 remedy="make a new one with plan --out",
             )
         ) from None

@@ -52,7 +52,7 @@ class ApiProblems:
         return UnknownOutcome(
             self.problem(
                 self.codes[2],
-                f"{what} was sent and its answer is missing: it may have taken effect",
+                f"{what} was sent, and no answer came: it may have taken effect",
                 evidence=(reason,),
                 remedy="Run the command again: it checks the present state first.",
             )

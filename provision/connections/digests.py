@@ -97,7 +97,7 @@ def chart_of_registry(address: str, version: str, cancel: Cancel, logins: Logins
         digest = str(_inner(layer, "digest")).removeprefix("sha256:")
         if _inner(layer, "mediaType") == CHART_LAYER and _HEX(digest):
             return digest
-    raise _unlisted(f"{address} {version} is no Helm chart")
+    raise _unlisted(f"{address} {version} is not a Helm chart")
 
 
 def stored_chart(url: str, sha256: str, logins: Logins) -> bytes:

@@ -261,8 +261,8 @@ def _closed(answer: requests.Response) -> Iterator[requests.Response]:
 
 def _require_sendable(url: str, headers: Mapping[str, str]) -> None:
     if not all(map(can_be_sent, headers.values())):
-        summary = f"{plain_url(url)}: its credentials have characters that cannot be sent"
-        remedy = "Check the secret that the login of this server names: it is one line."
+        summary = f"the login of {plain_url(url)} has characters that cannot be sent"
+        remedy = "Check the secret of that login: it must be one line."
         raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary, remedy=remedy))
 
 

@@ -146,13 +146,13 @@ class Repository:
     def _refused(self) -> Permanent:
         login, host = self._login(), urlsplit(self.url).netloc.rpartition("@")[2]
         if login is not None:
-            summary = f"{self.url}: it refuses the login {login.user or 'by its identity token'}"
+            summary = f"{self.url} refuses the login {login.user or 'by its identity token'}"
             remedy = f"correct `sources.logins.{host}`, or log in again: docker login {host}"
         else:
-            summary = f"{self.url}: it needs a login"
+            summary = f"{self.url} needs a login"
             remedy = f"declare `sources.logins.{host}`, or log in: docker login {host}"
             if not self.url.startswith("https://"):
-                remedy = "serve it by https: a login is sent over https alone"
+                remedy = "serve the registry by https: a login is never sent over plain http"
         return Permanent(Diagnostic("DOWNLOAD_REFUSED", summary, remedy=remedy))
 
 

@@ -140,7 +140,7 @@ def _of_entry(entry: object, name: str) -> Login | None:
         user, _, password = base64.b64decode(auth, validate=True).decode().partition(":")
     except ValueError:
         raise _unreadable(
-            f"docker's login of {name} cannot be read", f"log in again: docker login {name}"
+            f"docker's login for {name} cannot be read", f"log in again: docker login {name}"
         ) from None
     return Login(user, SecretStr(password.rstrip("\0"))) if user else None
 

@@ -85,7 +85,7 @@ def _answers_before(run: Run, step: StepId, name: str) -> bool:
     try:
         _ask_proof(run, name)
     except UsageError as error:  # credentials that nobody declared: other steps do without it, too
-        run.progress(step, f"{name} is not proven: {error.diagnostics[0].summary}")
+        run.progress(step, f"{name} cannot be checked: {error.diagnostics[0].summary}")
         return False
     except ProvisionError as error:
         raise Permanent(

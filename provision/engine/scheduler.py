@@ -348,7 +348,7 @@ class Scheduler:
     def _give_up_reboot(self, subject: str, withheld: StepResult | None = None) -> None:
         """Leave a reboot owed because something of the subject failed, or another system withholds it."""
         self.run.owed.pop(subject, None)
-        reason = f"the reboot of {subject} is owed: another step of it failed"
+        reason = f"{subject} still needs a reboot: another step of it failed"
         cause = withheld or StepResult(Outcome.BLOCKED, reason)
         if withheld is not None:
             self.run.withheld[subject] = withheld.reason

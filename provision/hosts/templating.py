@@ -98,7 +98,7 @@ def read_template(path: Path, source: Source | None = None) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise _unreadable(path, "it is no UTF-8 text", source) from None
+        raise _unreadable(path, "it is not UTF-8 text", source) from None
 
 
 @lru_cache(maxsize=64)

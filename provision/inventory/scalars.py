@@ -179,7 +179,7 @@ def address_of(value: str) -> ipaddress.IPv4Address:
         return ipaddress.IPv4Address(value)
     except ValueError:
         _refuse_ipv6(value)
-        raise ValueError(f"{value[:60]!r} is no IPv4 address") from None
+        raise ValueError(f"{value[:60]!r} is not an IPv4 address") from None
 
 
 def _address(value: str) -> str:

@@ -80,7 +80,7 @@ def _reason(file: Path, *, is_folder: bool) -> str:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         return "does not exist" if missing else f"cannot be read: {error.strerror}"
     if not stat.S_ISREG(mode) and not is_folder:
-        return "is no file"
+        return "is not a file"
     return "" if os.access(file, os.R_OK) else "cannot be read"
 
 

@@ -105,7 +105,7 @@ class Secret:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise self._error("it is no UTF-8 text", "") from None
+            raise self._error("it is not UTF-8 text", "") from None
 
     def _error(self, reason: str, remedy: str) -> UsageError:
         summary = f"the secret {self!r} cannot be opened: {reason}"

@@ -56,7 +56,7 @@ def select(inventory: Inventory, selector: str) -> tuple[Subject, ...]:
         return (Subject("cluster", "cluster"),) if is_declared else ()
     matches = _NODES.get(selector)
     if matches is None:
-        summary = f"{selector!r} is no selector{near(selector, SELECTORS)}"
+        summary = f"{selector!r} is not a selector{near(selector, SELECTORS)}"
         raise UsageError(
             Diagnostic("SELECTOR_UNKNOWN", summary, remedy=f"selectors are {', '.join(SELECTORS)}")
         )

@@ -260,7 +260,7 @@ class ProveServer:
         server, words = quote(self.server), f"{self.server}, port {PORT}"
         code = "K3S_API_UNREACHABLE"
         said = {
-            UNRESOLVED: f"{code}: {self.server} is no name that this node knows",
+            UNRESOLVED: f"{code}: {self.server} cannot be resolved by this node",
             PROHIBITED: f"{code}: there is no route to {words}, or a firewall prohibits it",
             SILENT: f"{code}: {words} does not answer this node",
         }

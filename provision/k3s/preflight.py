@@ -333,7 +333,7 @@ def moved(evidence: Evidence) -> list[Finding]:
             inventory,
             server,
             "K3S_SERVER_MOVED",
-            f"it is the only server and runs under {former}: no other one has the cluster meanwhile",
+            f"it is the only server and has joined as {former}: if it left, the cluster would be lost",
             remedy=f"give it the address {former} again, or make a new cluster: `provision destroy`",
         )
     ]

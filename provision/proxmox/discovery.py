@@ -119,7 +119,9 @@ def discovered(
         if not address:
             remarks.append(f"VM {vm.vmid}: its address is unknown; add `address: ...` and remove the `#`")
         elif address in held or not _is_host(address, network):
-            reason = "belongs to another VM" if address in held else f"is no address for a host in {network}"
+            reason = (
+                "belongs to another VM" if address in held else f"is not an address for a host in {network}"
+            )
             remarks.append(f"VM {vm.vmid}: {address} {reason}; write the right address and remove the `#`")
             address = ""
         held.add(address)

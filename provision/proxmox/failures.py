@@ -153,7 +153,7 @@ FAILURES: tuple[Failure, ...] = (
     _failure(
         "VMID_TAKEN_FOREIGN",
         r"unable to create VM (\d+) - VM \d+ already exists",
-        "Something took the number {0} meanwhile. Give the node another vmid.",
+        "Something else has the number {0} now. Give the node another vmid.",
     ),
     _failure(
         "DISK_LEFT",

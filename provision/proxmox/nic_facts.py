@@ -81,7 +81,7 @@ class HostNics:
             if port.partition(".")[0] in names and bridge not in self.uppers.get(port, ())
         ]
         children = [child for child, parent in self.physical.items() if parent in wanted - {child}]
-        found += [f"virtual function {child} goes with it" for child in children if child not in wanted]
+        found += [f"virtual function {child} is passed with it" for child in children if child not in wanted]
         return tuple(dict.fromkeys(found))
 
     def _of_interface(self, name: str, seen: tuple[str, ...] = ()) -> Iterator[str]:

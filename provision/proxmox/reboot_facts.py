@@ -104,7 +104,7 @@ class RebootFacts:
             elif port in self.lost_names:
                 other = self.lost_names[port]
                 lost.append(
-                    f"{port} of {bridge} is another name of {other}, which loses it with the next boot"
+                    f"{port} of {bridge} is an alternative name of {other}, and is gone after the next boot"
                 )
         return tuple(lost)
 

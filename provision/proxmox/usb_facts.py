@@ -59,5 +59,7 @@ def usb_devices(text: str) -> tuple[UsbPlugged, ...] | None:
             identity, _, cls = words.partition(" ")
             found[port] = identity.lower()
             if cls == _HUB:
-                uses.setdefault(port, []).append("a hub: what is plugged into it would go with it")
+                uses.setdefault(port, []).append(
+                    "a hub: the devices that are plugged into it would be passed, too"
+                )
     return tuple(UsbPlugged(port, identity, tuple(uses.get(port, ()))) for port, identity in found.items())

@@ -158,7 +158,7 @@ def test_a_registry_s_token_that_no_header_can_have_is_none(
         repository = Repository(f"http://127.0.0.1:{port}/v2/a", Cancel(), Logins())
         repository._challenge = challenge.partition(": ")[2]
         monkeypatch.setattr("provision.connections.registry.answer_of", tokens)
-        with pytest.raises(Permanent, match="it needs a login"):
+        with pytest.raises(Permanent, match="needs a login"):
             repository.read("manifests/1", "*/*")
 
 

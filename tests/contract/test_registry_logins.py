@@ -199,7 +199,7 @@ def test_without_a_login_the_remedy_names_where_it_is_declared(
 ) -> None:
     assert main(["bundle", str(site.inventory(by_password)), str(site.folder / "bundle")]) == 1
     errors = capsys.readouterr().err
-    assert "it needs a login" in errors
+    assert "needs a login" in errors
     assert "sources.logins.127.0.0.1:" in errors
 
 
@@ -211,7 +211,7 @@ def test_a_wrong_password_is_said_to_be_refused(
     monkeypatch.setenv("REGISTRY_PASSWORD", "another-password")
     with pytest.raises(Permanent) as caught:
         site.digest(registry, "somebody")
-    assert "it refuses the login somebody" in caught.value.diagnostics[0].summary
+    assert "refuses the login somebody" in caught.value.diagnostics[0].summary
     assert "another-password" not in str(caught.value.diagnostics)
 
 

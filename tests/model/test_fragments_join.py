@@ -171,7 +171,7 @@ def test_a_resolver_and_the_folders_of_cni_are_read_as_k3s_reads_them(shell: str
 def test_a_node_that_cannot_reach_its_server_does_not_start(shell: str) -> None:
     frame = run(shell, ProveServer("no-such-name.invalid", seconds=0).shell())
     assert frame.rc == 1
-    assert b"K3S_API_UNREACHABLE: no-such-name.invalid is no name that this node knows" in frame.stderr
+    assert b"K3S_API_UNREACHABLE: no-such-name.invalid cannot be resolved by this node" in frame.stderr
     assert b"next: accept TCP 6443" in frame.stderr
     # The host answers, and k3s itself waits until its server does.
     assert run(shell, ProveServer("127.0.0.1", "127.0.0.1", seconds=0).shell()).rc == 0

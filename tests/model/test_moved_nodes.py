@@ -132,7 +132,7 @@ def test_the_only_server_is_refused_before_anything_changes(tmp_path: Path) -> N
     with pytest.raises(Refused) as refused:
         site.apply(ALLOW)
     assert [problem.code for problem in refused.value.diagnostics] == ["K3S_SERVER_MOVED"]
-    assert "runs under 198.51.100.1:" in refused.value.diagnostics[0].summary
+    assert "has joined as 198.51.100.1:" in refused.value.diagnostics[0].summary
     assert site.hosts["s1/ssh"].state.units[paths.SERVER].active
 
 

@@ -241,7 +241,7 @@ def test_gpu_compute_mode(site: Site, host: Host, declared: Node) -> None:
 
 
 def test_gpu_no_mps_left(site: Site, host: Host, declared: Node) -> None:
-    """No pipes are left of an MPS server of the device plugin: programs that find them wait for it."""
+    """No MPS server of the device plugin has left pipes: CUDA programs that find them hang."""
     sharing, gpu = site.inventory.sharing, site.inventory.gpu
     if not declared.wants_gpu or gpu is None or gpu.operator is None:
         raise NotDeclared("no device plugin")

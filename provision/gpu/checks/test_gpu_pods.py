@@ -227,7 +227,7 @@ def judged(ends: Sequence[PodEnd], own: frozenset[str], shares: int) -> tuple[li
         if seen.count(uuid) > shares
     ]
     foreign = sorted(set(seen) - own) if own else []
-    problems += [f"{uuid} is no card of the node" for uuid in foreign]
+    problems += [f"{uuid} is not a card of the node" for uuid in foreign]
     return problems, set(seen)
 
 

@@ -83,7 +83,7 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
     if k3s.snapshots is not None and longest_gap(k3s.snapshots.schedule) is None:
         findings.add(
             "INVENTORY_VALUE",
-            f"{k3s.snapshots.schedule!r} is no schedule of crontab(5)",
+            f"{k3s.snapshots.schedule!r} is not a schedule of crontab(5)",
             ("k3s", "snapshots", "schedule"),
             remedy='write minute, hour, day, month and weekday: "0 */12 * * *"',
         )

@@ -211,7 +211,7 @@ def _medium(node: Node, path: KeyPath, inventory: Inventory, findings: Findings)
     for key, is_iso in (("image", False), ("iso", True)):
         image = inventory.images.get(getattr(node, key) or "")
         if image is not None and image.is_iso is not is_iso:
-            what = "is an installation medium" if image.is_iso else "is no installation medium (`.iso`)"
+            what = "is an installation medium" if image.is_iso else "is not an installation medium (`.iso`)"
             other = "iso" if image.is_iso else "image"
             remedy = f"write `{other}: {getattr(node, key)}`"
             findings.conflict(f"{getattr(node, key)} of {node.name} {what}", (*path, key), remedy=remedy)

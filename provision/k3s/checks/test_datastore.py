@@ -75,14 +75,14 @@ def test_etcd_members(site: Site, cluster: str) -> None:
                 votes[item["metadata"]["name"]] = (str(condition["status"]), reason)
     if not votes:
         pytest.skip("unknown: this release of k3s does not say who votes")
-    problems = [f"{name} is no member" for name in sorted(servers - votes.keys())]
+    problems = [f"{name} is not a member" for name in sorted(servers - votes.keys())]
     problems += [
         f"{name} does not vote ({votes[name][1]})"
         for name in sorted(servers & votes.keys())
         if votes[name][0] != "True"
     ]
     problems += [
-        f"{name} votes and is no server"
+        f"{name} votes and is not a server"
         for name in sorted(votes.keys() - servers)
         if votes[name][0] == "True"
     ]

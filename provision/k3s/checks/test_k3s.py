@@ -168,7 +168,7 @@ def test_k3s_process(host: Host, declared: Node) -> None:
 
 
 def test_flannel_device(host: Host, k3s: K3s) -> None:
-    """The device by which pods of other nodes are reached is there, if flannel made one."""
+    """The network device of flannel, which reaches pods of other nodes, is there if flannel made one."""
     if k3s.config.get("flannel-backend", "vxlan") != "vxlan":
         raise NotDeclared("flannel uses no VXLAN")
     if host.run(f"test -e {SUBNET}").rc:

@@ -70,7 +70,7 @@ def test_node_has_no_left_resources(site: Site, node: str, kube_node: dict[str, 
 
 
 def test_node_labels(site: Site, node: str, kube_node: dict[str, Any]) -> None:
-    """The Node has the declared labels and annotations, and says that it is of this inventory."""
+    """The Node has the declared labels and annotations, and the mark of this inventory."""
     declared = site.inventory.nodes[node]
     own = {OWNER: site.inventory.name} if site.inventory.cluster.kubeconfig is None else {}
     annotations = {**declared.annotations, **own}

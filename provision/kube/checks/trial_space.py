@@ -199,7 +199,7 @@ def items_of(trials: Trials, path: str) -> list[dict[str, Any]]:
     try:
         items: list[dict[str, Any]] = json.loads(reply.text)["items"]
     except (ValueError, KeyError, TypeError):
-        _unknown(f"GET {path}: the answer is no list")
+        _unknown(f"GET {path}: the answer is not a list")
     return items
 
 

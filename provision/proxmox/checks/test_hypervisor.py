@@ -224,7 +224,7 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
 
 
 def test_kernel_command_line_at_next_boot(site: Site, hypervisor: str, host: Host) -> None:
-    """What the boot loader reads, and what that is made from, has the declared arguments and blacklist."""
+    """The boot loader's configuration, and its sources, have the declared arguments and blacklist."""
     arguments = _arguments(site, hypervisor, host)
     rows = [row.partition("|") for row in _lines(host, BOOT_LINES)]
     if not rows:

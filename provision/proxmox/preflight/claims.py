@@ -226,7 +226,7 @@ RULES = (
     ),
     Rule(
         ("MAPPING_INVALID", "MAPPING_MISSING"),
-        "a VM has its card by somebody else's mapping, which no longer fits the hardware or is gone",
+        "a VM uses a mapping that provision did not make, and that no longer fits the hardware or is gone",
         "correct or make the mapping, or `qm set VMID --delete hostpciN` on the host",
         invalid_mappings,
         of_resources=True,

@@ -67,7 +67,7 @@ def _found(
             )
         ]
     moved = migration(vmid, "NODE", state.local_devices).partition("`qm migrate")[0].removesuffix(", then ")
-    detached = f" First take its devices away: {moved}." if state.local_devices else ""
+    detached = f" First detach its devices: {moved}." if state.local_devices else ""
     return [
         Diagnostic(
             "VM_ON_OTHER_HYPERVISOR",
@@ -77,7 +77,7 @@ def _found(
             source=source,
             untouched="It was not changed, and no second one was made.",
             remedy=f"Write `hypervisor: {present.name}`, or bring the VM to {declared.name} yourself"
-            f" (`qm remote-migrate`, or a backup that is restored there).{detached} To make it anew on"
+            f" (`qm remote-migrate`, or a backup that is restored there).{detached} To create it again on"
             f" {declared.name}, remove it {removal}",
         )
     ]
@@ -86,10 +86,10 @@ def _found(
 RULES = (
     Rule(
         ("VM_ON_OTHER_HYPERVISOR",),
-        "another hypervisor of the inventory has the VM of a node: provision does not migrate VMs, and makes"
-        " none a second time; a warning if the old one is off and the declared hypervisor has one, too",
-        "declare the `hypervisor` that has it, or bring it over yourself: `qm shutdown VMID`, take devices of"
-        " the host away with `qm set VMID --delete hostpciN`, then `qm remote-migrate`; remove an old one"
+        "another hypervisor of the inventory has the VM of a node: provision does not migrate VMs, and"
+        " creates no second one; a warning if the old one is off and the declared hypervisor has one, too",
+        "declare the `hypervisor` that has it, or move the VM yourself: `qm shutdown VMID`, detach devices of"
+        " the host with `qm set VMID --delete hostpciN`, then `qm remote-migrate`; remove an old one"
         " with `qm destroy VMID --purge 1`",
         on_other_hypervisor,
         removal=True,

@@ -71,7 +71,7 @@ def _renamed(
     return [
         Diagnostic(
             "NIC_SHIFTS_NAMES",
-            f"without {', '.join(taken)} the kernel counts the other network cards of {hypervisor.name}"
+            f"without {', '.join(taken)} the kernel numbers the other network cards of {hypervisor.name}"
             " differently at its next boot",
             hypervisor.name,
             evidence=ports,
@@ -96,7 +96,7 @@ RULES = (
     Rule(
         ("NIC_OF_HOST", "NIC_SHIFTS_NAMES"),
         "a network card that a VM takes carries addresses, routes, bridges, bonds or corosync links of the"
-        " host, or its virtual functions would go with it; or names that the kernel counts (`eth1`) shift",
+        " host, or has virtual functions, which it would take along; or names like `eth1` would change",
         "pass another port or a virtual function; pin names with `pve-network-interface-pinning generate`",
         nic_of_host,
     ),

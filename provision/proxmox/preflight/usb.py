@@ -63,7 +63,7 @@ def _judged(
             evidence=tuple(f"{each.port}: {each.id}" for each in fitting),
             source=source,
             untouched=untouched,
-            remedy=f"Write the port of the one that {node.name} shall have: `port: {fitting[0].port}`.",
+            remedy=f"Write the port of the one for {node.name}: `port: {fitting[0].port}`.",
         )
     else:
         uses = [f"{hypervisor.name} has it as {use}" for use in fitting[0].uses]

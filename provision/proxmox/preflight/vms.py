@@ -136,7 +136,7 @@ RULES = (
     ),
     Rule(
         ("VM_HAS_SNAPSHOTS",),
-        "a VM is to be replaced, and somebody's snapshots need its disk",
+        "a VM must be replaced, and has snapshots that need its disk",
         "remove them: `qm listsnapshot VMID`, `qm delsnapshot VMID NAME`",
         lambda evidence: impossible(evidence, "VM_HAS_SNAPSHOTS"),
         of_resources=True,

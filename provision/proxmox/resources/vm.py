@@ -229,7 +229,7 @@ class Vm(VmResource):
             return self._refused(
                 "VM_HAS_SNAPSHOTS",
                 f"VM {self.vmid} of {self.name} has snapshots (the last one is {snapshot}),"
-                " which need the disk that is to be replaced",
+                " which need the disk that must be replaced",
                 subject=self.name,
                 untouched="The VM was not changed.",
                 remedy=f"see what they hold, `qm listsnapshot {self.vmid}`, and remove each of them:"

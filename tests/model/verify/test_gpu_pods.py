@@ -31,7 +31,7 @@ def end(number: int, *uuids: str, text: str = PASSED) -> PodEnd:
         ([end(0, A), end(1, A), end(2, B)], 2, [], {A, B}),
         ([end(0, A, B)], 1, ["p0 sees 2 cards, not one"], {A}),
         ([end(0)], 1, ["p0 sees 0 cards, not one"], set()),
-        ([end(0, "GPU-other")], 1, ["GPU-other is no card of the node"], {"GPU-other"}),
+        ([end(0, "GPU-other")], 1, ["GPU-other is not a card of the node"], {"GPU-other"}),
         ([end(0, A, text="")], 1, ["p0: vectorAdd ended with missing"], set()),
         (
             [end(0, A, text=FAILED)],

@@ -63,7 +63,7 @@ def test_its_medium_is_there_before_it_is_created(world: World) -> None:
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        (NODE.replace("iso: installer", "iso: debian-12"), "debian-12 of box is no installation medium"),
+        (NODE.replace("iso: installer", "iso: debian-12"), "debian-12 of box is not an installation medium"),
         (NODE.replace("iso: installer", "image: installer"), "installer of box is an installation medium"),
         (
             NODE.replace("iso: installer", "iso: installer, image: debian-12"),

@@ -103,7 +103,7 @@ def test_the_rom_is_changed_in_place_and_another_spelling_is_no_change(world: Wo
                 "vmbr0 has the way to this controller",
             ),
         ),
-        (PF, ("virtual function 0000:81:00.2 goes with it",)),
+        (PF, ("virtual function 0000:81:00.2 is passed with it",)),
     ],
 )
 def test_a_card_that_the_host_needs_is_refused(world: World, card: str, expected: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ def nodes(count: int) -> str:
         (3, "datastore: sqlite", "works with one k3s server only"),
         (1, "config: { node-name: x }", "'node-name' follows from other keys"),
         (1, "config: { token: x }", "'token' follows from other keys"),
-        (1, "snapshots: { schedule: often }", "is no schedule of crontab(5)"),
+        (1, "snapshots: { schedule: often }", "is not a schedule of crontab(5)"),
         (3, "endpoint: 10.0.0.100", ""),
         (1, "config: { secrets-encryption: true }", ""),
         (1, "datastore: etcd", ""),

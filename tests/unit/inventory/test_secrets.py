@@ -49,7 +49,7 @@ def test_a_command_secret_is_what_it_prints(loads: Loads) -> None:
         ("file: /dev/null", "is empty"),
         ("command: [/none/such]", "cannot be run"),
         ("command: [sh, -c, 'echo planted-value; exit 3']", "status 3"),
-        ("command: [sh, -c, 'printf \"\\377\"']", "no UTF-8"),
+        ("command: [sh, -c, 'printf \"\\377\"']", "not UTF-8"),
     ],
 )
 def test_a_secret_that_cannot_be_had_names_its_reference_and_place(

@@ -52,7 +52,7 @@ def facts(text: str = TEXT) -> HostNics:
                 "ens1f1np1.7 has 10.7.0.5/24, a link of corosync",
             ),
         ),
-        ({"0000:81:00.0"}, ("virtual function 0000:81:00.2 goes with it",)),
+        ({"0000:81:00.0"}, ("virtual function 0000:81:00.2 is passed with it",)),
         ({"0000:81:00.2"}, ()),
         ({"0000:06:12.0"}, ()),
         ({"0000:02:00.0"}, ()),

@@ -220,7 +220,7 @@ def test_an_alternative_name_that_a_pinning_takes_is_named(home: Home) -> None:
     assert "REBOOT_NIC_RENAMED" not in home.findings()
     home.add(PINNED, LINK)
     (line,) = home.findings()["REBOOT_NIC_RENAMED"].evidence
-    assert line == "enp1s0 of vmbr0 is another name of eno1, which loses it with the next boot"
+    assert line == "enp1s0 of vmbr0 is an alternative name of eno1, and is gone after the next boot"
     home.add(PINNED, f"{LINK}AlternativeNamesPolicy=path\n")
     assert "REBOOT_NIC_RENAMED" not in home.findings()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,13 +38,13 @@ from provision.values.errors import Permanent
 from provision.values.references import load_object
 
 if TYPE_CHECKING:
-    from provision.connections.apt_root import PackageFile
+    from provision.connections.apt_root import AptRoot, PackageFile
 
 ARCHITECTURE = "amd64"
 """That of the other files of a bundle."""
 LARGEST_INDEX = 16 * 1024 * 1024
 """Bytes of one InRelease."""
-_SUM = re.compile(r"^ ([0-9a-f]{64}) +([0-9]+) (\S+)$", re.MULTILINE)
+_SUM = re.compile(r"^ ([0-9a-f]{64}) +([0-9]{1,10}) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,8 @@ class _Part:
             key = self.inventory.sources.apt_key
             keyring = str(Path(key).expanduser().absolute()) if key else self.release.keyring
             urls = [(part, f"file:{root / part.archive}") for part in self.release.parts]
-            apt.open(sources_text(self.release, urls, keyring, expires=False, only_packages=True))
+            sources = sources_text(self.release, urls, keyring, expires=False, only_packages=True)
+            self._open(apt, sources, indexes)
             yield from indexes
 
             @cache  # nodes alike ask alike
@@ -185,6 +186,16 @@ class _Part:
                     for file in files:
                         yield self._package(root, file, tuple(who))
 
+    def _open(self, apt: AptRoot, sources: str, indexes: Sequence[AptFile]) -> None:
+        """Verify the indexes; new ones that are wrong go, as the next run would not ask for them again."""
+        try:
+            apt.open(sources)
+        except Permanent:
+            for row in indexes:
+                if row.is_new and row.path.endswith("/InRelease"):
+                    (self.folder / row.path).unlink(missing_ok=True)
+            raise
+
     def _statuses(self, names: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
         """Yield what is installed on nodes, where it is known."""
         for name in names:
@@ -193,9 +204,12 @@ class _Part:
                 yield file.absolute(), [name]
 
     def _package(self, root: Path, file: PackageFile, hosts: tuple[str, ...]) -> AptFile:
-        place = file.file.relative_to(root)
-        part = next(one for one in self.release.parts if one.archive == place.parts[0])
-        inner = quote("/".join(place.parts[1:]), safe="/+~:")
+        place = file.file.relative_to(root) if file.file.is_relative_to(root) else file.file
+        archive, *names = place.parts
+        part = next((one for one in self.release.parts if one.archive == archive), None)
+        if part is None or ".." in names or names[:1] in ([], ["dists"]):  # an index names what it likes
+            raise _unreadable(f"the package index lists {str(place)!r:.200}, which is no place for a package")
+        inner = quote("/".join(names), safe="/+~:")
         url = f"{mirror_of(self.inventory, part).rstrip('/')}/{inner}"
         is_new = self._fetch(url, f"{PACKAGES}/{place}", file.sha256, file.size)
         return AptFile(f"{PACKAGES}/{place}", url, file.sha256, is_new, "", hosts)
@@ -209,11 +223,19 @@ class _Part:
             return False
         target.unlink(missing_ok=True)
         shown = partial(self.progress, target.name)
-        fetch_file(url, sha256, target, self.cancel, shown, size=size)
+        try:
+            fetch_file(url, sha256, target, self.cancel, shown, size=size)
+        except Permanent as error:
+            problem = error.diagnostics[0]
+            if problem.code != "DOWNLOAD_WRONG":
+                raise
+            words = f"{url} is not the file that its index lists"
+            remedy = "run it again: the mirror was being updated; else look at the mirror"
+            raise Permanent(replace(problem, summary=words, remedy=remedy)) from None
         return True
 
     def _indexes(self, part: Suites, hosts: tuple[str, ...]) -> Iterator[AptFile]:
-        """Yield the indexes of an archive's suites; those that are there stay, as they fit their packages."""
+        """Yield the indexes of an archive's suites; what is there and whole stays: it fits its packages."""
         from provision.connections.download import document  # noqa: PLC0415 - slow
         from provision.connections.fetch import sha256_of  # noqa: PLC0415 - the same
 
@@ -221,32 +243,48 @@ class _Part:
         for suite in part.names:
             place = f"{PACKAGES}/{part.archive}/dists/{suite}"
             signed, url = self.folder / place / "InRelease", f"{base}/dists/{suite}"
-            is_new = not signed.is_file()
+            is_new = not self._is_whole(signed)
             if is_new:
                 data = document(f"{url}/InRelease", self.cancel, LARGEST_INDEX)
+                if not self._listed(data):
+                    raise _unreadable(f"{url}/InRelease does not list the packages of an archive")
                 signed.parent.mkdir(parents=True, exist_ok=True)
                 signed.write_bytes(data)
             release = self.release.name
             yield AptFile(f"{place}/InRelease", f"{url}/InRelease", sha256_of(signed), is_new, release, hosts)
-            sums = {name: (sha256, int(size)) for sha256, size, name in _SUM.findall(signed.read_text())}
-            for name in self._listed(sums):
-                sha256, size = sums[name]
+            for name, (sha256, size) in self._listed(signed.read_bytes()).items():
                 is_new = self._fetch(f"{url}/{name}", f"{place}/{name}", sha256, size)
                 yield AptFile(f"{place}/{name}", f"{url}/{name}", sha256, is_new, release, hosts)
 
-    def _listed(self, sums: Mapping[str, object]) -> Iterator[str]:
-        """Yield the lists of packages of all components, in the best compression that there is."""
+    def _is_whole(self, signed: Path) -> bool:
+        """Whether an index is there with its lists; without them, the mirror may have others by now."""
+        from provision.connections.fetch import sha256_of  # noqa: PLC0415 - slow
+
+        lists = self._listed(signed.read_bytes()) if signed.is_file() else {}
+        files = [(signed.parent / name, sha256) for name, (sha256, _) in lists.items()]
+        return bool(files) and all(file.is_file() and sha256_of(file) == sha256 for file, sha256 in files)
+
+    def _listed(self, signed: bytes) -> dict[str, tuple[str, int]]:
+        """Return digest and size of the lists of packages, in the best compression that there is."""
+        rows = _SUM.findall(signed.decode("utf-8", "replace"))
+        sums = {name: (sha256, int(size)) for sha256, size, name in rows}
+        listed: dict[str, tuple[str, int]] = {}
         for component in self.release.components:
             names = (f"{component}/binary-{ARCHITECTURE}/Packages.{kind}" for kind in COMPRESSIONS)
             name = next((name for name in names if name in sums), None)
             if name is not None:
-                yield name
+                listed[name] = sums[name]
+        return listed
+
+
+def _unreadable(summary: str) -> Permanent:
+    return Permanent(Diagnostic("PACKAGES_UNREADABLE", summary, remedy="look at the mirror: `sources.apt`"))
 
 
 def _offers(text: str) -> Mapping[str, Offers]:
     offers = read_policy(ShellResult(0, text.encode(), b""))
     if isinstance(offers, Unknown):
-        raise Permanent(Diagnostic("PACKAGES_UNREADABLE", f"the package indexes: {offers.reason}"))
+        raise _unreadable(f"the package indexes: {offers.reason}")
     return offers
 
 

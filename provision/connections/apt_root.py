@@ -20,7 +20,7 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
 SECONDS = 600
-_URI = re.compile(r"'(file:[^']+)' \S+ ([0-9]+) SHA256:([0-9a-f]{64})")
+_URI = re.compile(r"'(file:[^']+)' \S+ ([0-9]{1,15}) SHA256:([0-9a-f]{64})")
 _NOTHING = ("Etc::Main", "Etc::Parts", "Etc::SourceParts", "Etc::Preferences", "Etc::PreferencesParts")
 _MAY_MOVE = ("--allow-change-held-packages", "--allow-downgrades")
 """As roles install a driver."""
@@ -117,11 +117,15 @@ class AptRoot:
         if code:
             words = [line.strip() for line in output.splitlines() if "E: " in line or " Depends: " in line]
             return "; ".join(words)[:500] or "apt-get refuses, and does not say why"
-        rows = _URI.findall(output)
-        return tuple(
-            PackageFile(Path(unquote(uri.removeprefix("file:"))), int(size), sha256)
-            for uri, size, sha256 in rows
-        )
+        files: list[PackageFile] = []
+        for line in output.splitlines():
+            match = _URI.fullmatch(line.strip())
+            if match is not None:
+                place = Path(unquote(match[1].removeprefix("file:")))
+                files.append(PackageFile(place, int(match[2]), match[3]))
+            elif line.startswith("'"):
+                return f"it has no SHA256, or no plain name: {line[:300]}"
+        return tuple(files)
 
     def _run(self, *command: str) -> tuple[int, str]:
         environment = {

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from provision.connections.contracts import ApiError, HttpsEndpoint
+from provision.connections.http_text import can_be_sent
 from provision.connections.https import UNAUTHORIZED, PveConnection
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Transient, UnknownOutcome
@@ -98,7 +99,7 @@ class TicketConnection(PveConnection):
         ticket, token = str(values.get("ticket", "")), str(values.get("CSRFPreventionToken", ""))
         if values.get("NeedTFA") or ticket.startswith("PVE:!tfa!"):
             raise self._refused("it has a second factor, and no code is asked for")
-        if not ticket or not token:
+        if not ticket or not token or not can_be_sent(f"{ticket}{token}"):
             raise self._refused("its answer has no ticket")
         self._learn(ticket)
         self._learn(token)

@@ -7,16 +7,17 @@ of the registry from its input and prints JSON; the user `<token>` means that th
 from __future__ import annotations
 
 import base64
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
+from provision.connections.http_text import parsed_json
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -115,10 +116,10 @@ def _docker_config() -> Mapping[str, object]:
     file = Path(folder) if folder else Path.home() / ".docker"
     file /= "config.json"
     try:
-        data = json.loads(read_limited(file, LARGEST))
+        data = parsed_json(read_limited(file, LARGEST))
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         raise _unreadable(f"{file} cannot be read", "correct it, or declare `sources.logins`") from None
     return data if isinstance(data, dict) else {}
 
@@ -150,7 +151,8 @@ def _of_helper(helper: str, name: str) -> Login | None:
     program = shutil.which(f"docker-credential-{helper}")
     if program is None or "/" in helper:
         raise _unreadable(
-            f"docker-credential-{helper}, which docker's config.json names, is not installed", "install it"
+            f"docker-credential-{helper:.60}, which docker's config.json names, is not installed",
+            "install it",
         )
     try:
         process = subprocess.run(
@@ -162,12 +164,13 @@ def _of_helper(helper: str, name: str) -> Login | None:
     if process.returncode:
         return None  # it has none: the protocol knows no other failure
     try:
-        data = json.loads(process.stdout)
-        user, secret = str(data["Username"]), str(data["Secret"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise _unreadable(
-            f"docker-credential-{helper} prints no login", "install another version of it"
-        ) from None
+        data: Any = parsed_json(process.stdout)
+    except ValueError:
+        data = None
+    user, secret = (data.get(key) if isinstance(data, dict) else None for key in ("Username", "Secret"))
+    if not isinstance(user, str) or not isinstance(secret, str):
+        summary = f"docker-credential-{helper} prints no login"
+        raise _unreadable(summary, "install another version of it")
     return Login("" if user == IDENTITY else user, SecretStr(secret)) if secret else None
 
 

@@ -85,8 +85,9 @@ class HttpsWebConnection:
         return reply
 
     def cookie(self, name: str) -> str:
-        """Return the value of a cookie that the server has set, or empty."""
-        return (self._session.cookies.get(name) if self._session is not None else None) or ""
+        """Return the value of a cookie that the server has set, or empty; the first of several paths."""
+        jar = self._session.cookies if self._session is not None else ()
+        return next((cookie.value for cookie in jar if cookie.name == name and cookie.value), "")
 
     def close(self) -> None:
         """End the connection."""

@@ -185,6 +185,69 @@ def test_what_the_signed_index_does_not_name_is_refused(
     assert not (site.parent / "bundle" / "manifest.json").exists()
 
 
+def _listed_at(archive: Archive, place: str) -> None:
+    """List `tool` at another place of the archive, in an index that is signed."""
+    own = "Filename: pool/main/tool_1.0_amd64.deb"
+    rows = archive.packages["bookworm"]
+    archive.packages["bookworm"] = [row.replace(own, f"Filename: {place}") for row in rows]
+    file = (archive.folder / place).resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(archive.folder / "pool/main/tool_1.0_amd64.deb", file)
+    archive.publish("bookworm")
+
+
+@pytest.mark.parametrize("place", ["../x.deb", "pool/../../debian-security/x.deb", "dists/bookworm/x.deb"])
+def test_a_package_outside_of_the_pool_of_its_archive_is_refused(
+    site: Path, archive: Archive, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _listed_at(archive, place)
+    assert main(["bundle", str(site), str(site.parent / "bundle")]) == 1
+    assert "which is no place for a package" in capsys.readouterr().err
+    assert list((site.parent / "bundle").rglob("x.deb")) == []
+
+
+def test_a_package_whose_name_is_not_read_is_left_out_by_name(
+    site: Path, archive: Archive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _listed_at(archive, "pool/to'ol.deb")
+    make(site)
+    assert "packages tool of n1: left out: it has no SHA256, or no plain name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe no text",
+        b"<html>log in first</html>",
+        f" {'a' * 64} {'9' * 6000} main/binary-amd64/Packages.xz\n".encode(),
+        f" {'a' * 64} 99 main/binary-amd64/Packages.xz\n".encode(),
+    ],
+    ids=["bytes", "page", "digits", "unsigned"],
+)
+def test_an_index_that_is_none_is_refused_and_not_kept(
+    site: Path, archive: Archive, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signed = archive.folder / "dists/bookworm/InRelease"
+    right = signed.read_bytes()
+    signed.write_bytes(data)
+    assert main(["bundle", str(site), str(site.parent / "bundle")]) == 1
+    error = capsys.readouterr().err
+    assert "look at the mirror" in error
+    assert "provision pin" not in error
+    signed.write_bytes(right)
+    make(site)
+
+
+def test_a_bundle_that_was_cut_takes_the_mirror_as_it_is_now(site: Path, archive: Archive) -> None:
+    bundle = make(site)
+    (bundle / "apt/debian/dists/bookworm/main/binary-amd64/Packages.xz").unlink()
+    (bundle / "manifest.json").unlink()
+    archive.add("tool", "1.1", depends="library (>= 1.0)")
+    archive.publish(*SUITES)
+    make(site)
+    assert "apt/debian/pool/main/tool_1.1_amd64.deb" in rows(bundle)
+
+
 def test_a_package_that_the_archive_does_not_have_is_named(
     site: Path, web: tuple[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

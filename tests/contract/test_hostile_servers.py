@@ -311,3 +311,17 @@ def test_an_answer_of_a_router_that_is_not_understood_is_short_text(
             answer = connection.request("GET", "/").body
     assert isinstance(answer, str)
     assert len(answer.encode()) <= 3000
+
+
+def test_a_cookie_that_a_router_sets_for_two_paths_is_one_of_them(
+    tls: tuple[Authority, ssl.SSLContext],
+) -> None:
+    cookies = ("Set-Cookie: csrf_token=a; Path=/", "Set-Cookie: csrf_token=b; Path=/x")
+    with serving(lambda _: http(b"{}", *cookies), tls[1]) as port:
+        pem = ssl.get_server_certificate(("127.0.0.1", port))
+        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+        endpoint = WebEndpoint(f"https://127.0.0.1:{port}", "", SecretStr("token"), digest)
+        with closing(HttpsWebConnection(endpoint)) as connection:
+            connection.request("GET", "/x/y")
+            assert connection.cookie("csrf_token") in {"a", "b"}
+            assert connection.cookie("other") == ""

@@ -261,6 +261,27 @@ def test_a_credential_helper_is_asked_on_its_input(
     assert len(site.digest(registry)) == 64
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        '{"Username": "u", "Secret": "half \\ud800 pair"}',
+        '{"Username": null, "Secret": {"a": "b"}}',
+        "[]",
+        "{",
+    ],
+)
+def test_a_credential_helper_that_prints_no_login_is_named(
+    site: Site, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = site.folder / "docker-credential-test"
+    helper.write_text(f"#!/bin/sh\ncat >/dev/null\ncat <<'END'\n{printed}\nEND\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(site.folder), prepend=":")
+    site.docker(credsStore="test")
+    with pytest.raises(Permanent, match="docker-credential-test prints no login"):
+        Logins().of("registry.example")
+
+
 def test_a_credential_helper_that_is_not_installed_is_named(site: Site) -> None:
     site.docker(credsStore="nowhere")
     with pytest.raises(Permanent) as caught:
@@ -269,7 +290,16 @@ def test_a_credential_helper_that_is_not_installed_is_named(site: Site) -> None:
     assert "docker-credential-nowhere" in caught.value.diagnostics[0].summary
 
 
-@pytest.mark.parametrize("text", ["{", '{"auths": {"registry.example": {"auth": "%%%"}}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        '{"auths": {"registry.example": {"auth": "%%%"}}}',
+        '{"auths": {"registry.example": {"identitytoken": "half \\ud800 pair"}}}',
+        "[" * 200_000,
+    ],
+    ids=["cut", "no base64", "half pair", "deep"],
+)
 def test_a_file_of_docker_that_cannot_be_read_is_no_missing_login(site: Site, text: str) -> None:
     (site.folder / "docker" / "config.json").write_text(text)
     with pytest.raises(Permanent) as caught:

@@ -92,6 +92,12 @@ def test_the_password_is_sent_once_to_the_pinned_certificate_alone(server: Serve
         ((200, "OK", {"data": {"ticket": "PVE:!tfa!x", "NeedTFA": 1}}), Permanent, "second factor"),
         ((200, "OK", {"data": {"username": "root@pam"}}), Permanent, "no ticket"),
         ((200, "OK", {"data": [1]}), Permanent, "no ticket"),
+        (
+            (200, "OK", {"data": {"ticket": "PVE:a\r\nX: y", "CSRFPreventionToken": "t"}}),
+            Permanent,
+            "no ticket",
+        ),
+        ((200, "OK", {"data": {"ticket": "PVE:a", "CSRFPreventionToken": "\u20ac"}}), Permanent, "no ticket"),
         ((500, "no such realm", {"data": None}), Permanent, "no such realm"),
         ((0, "", None), Transient, "may have taken effect"),
         ((595, "no route", {"data": None}), Transient, "what is behind it"),

@@ -11,6 +11,7 @@ from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, NetworkLinks
+from provision.hosts.resources.base import is_path
 from provision.hosts.resources.pci import IommuState, IommuStatus, ModuleCandidates
 from provision.proxmox.nic_facts import HOST_NICS, HostNics, host_nics
 from provision.proxmox.pci_entries import reservations
@@ -173,7 +174,7 @@ class _VmFile:
 
 
 def storage_folder(facts: HypervisorFacts, storage: str, content: str) -> str | None:
-    """Return the folder of a storage for a content (`import`, `iso`); None where it has none.
+    """Return the folder of a storage for a content (`import`, `iso`); None without a plain one.
 
     Source: pve-storage, `PVE/Storage/Plugin.pm`: `content-dirs` names other folders (`iso=cd,import=disks`).
     """
@@ -183,5 +184,6 @@ def storage_folder(facts: HypervisorFacts, storage: str, content: str) -> str | 
     if not root.startswith("/"):
         return None
     pairs = (pair.partition("=") for pair in section.get("content-dirs", "").split(","))
-    declared = {name.strip(): folder.strip().strip("/") for name, _, folder in pairs}
-    return f"{root}/{declared.get(content) or _FOLDERS[content]}"
+    declared = {name.strip(): folder.strip().removeprefix("./").strip("/") for name, _, folder in pairs}
+    folder = re.sub("/+", "/", f"{root}/{declared.get(content) or _FOLDERS[content]}")
+    return folder if is_path(folder) else None

@@ -146,6 +146,36 @@ def test_leases_are_where_the_configuration_puts_them(router: Router) -> None:
     assert router.leases() == ["10.0.0.11", "10.0.0.12"]
 
 
+LEASE_FILES = (
+    # lines of the configuration, arguments of a running server
+    (("dhcp-leasefile=@/srv/leases",), ()),
+    (("\t dhcp-leasefile =  @/srv/leases  # where they are",), ()),
+    (('dhcp-leasefile="@/srv/leases"',), ()),
+    (("dhcp-leasefile=@/srv/with blank",), ()),
+    (("leasefile-ro=0", "dhcp-leasefile=@/srv/leases"), ()),
+    (("conf-file=@/srv/more.conf",), ()),
+    (("conf-dir=@/srv/more",), ()),
+    (("conf-dir=@/srv/more/,*.conf", "#dhcp-leasefile=@/srv/no"), ()),
+    ((), ("dnsmasq", "-l", "@/srv/leases")),
+    ((), ("dnsmasq", "-l@/srv/leases", "-k")),
+    ((), ("dnsmasq", "--dhcp-leasefile=@/srv/leases")),
+    ((), ("dnsmasq", "--keep-in-foreground", "--dhcp-leasefile", "@/srv/leases")),
+)
+
+
+@pytest.mark.parametrize(("lines", "arguments"), LEASE_FILES)
+def test_a_lease_file_is_found_however_it_is_named(
+    router: Router, lines: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    router.write("/var/lib/misc/dnsmasq.leases", LEASE.format(99))
+    router.write("/etc/dnsmasq.conf", *lines)
+    for path in ("/srv/more.conf", "/srv/more/a.conf"):
+        router.write(path, "dhcp-leasefile=@/srv/leases")
+    for path in ("/srv/leases", "/srv/with blank"):
+        router.write(path, LEASE.format(11))
+    assert router.leases(*arguments) == ["10.0.0.11"]
+
+
 @pytest.mark.parametrize("default", ["/var/lib/misc/dnsmasq.leases", "/var/lib/dnsmasq/dnsmasq.leases"])
 def test_leases_are_found_at_the_defaults(router: Router, default: str) -> None:
     router.write(default, LEASE.format(11))

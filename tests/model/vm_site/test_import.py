@@ -241,3 +241,40 @@ def test_the_key_of_a_renamed_nodes_vm_is_known_already(
     assert command("--yes") == 0
     assert "vm-1 is now managed by this inventory" in capsys.readouterr().out
     assert world.pve.vms[101].config["description"] == description.replace("=old", "=vm-1")
+
+
+HOSTILE = {
+    "name": "\x1b]0;owned\x07web",
+    "tags": "\x1b[2Ja;\x9b31mb",
+    "cores": "1\x1b[31m",
+    "cpu": "host\r\x1b[1A",
+    "net0": "virtio=BC:24:11:00:00:01\x1b[8m,bridge=vmbr0\u202e",
+    "scsi0": "local-zfs:vm-101-disk-0\x1b[K,size=4G",
+    "machine": "q35\x08\x08\x08",
+    "bios": "\u2028ovmf",
+    "startup": "order=1\x00",
+    "hostpci0": "0000:03:00\x1b[5m",
+    "description": "\x1b[31mmade by hand\x7f",
+}
+"""Texts of a VM that a terminal would obey."""
+
+
+@pytest.mark.parametrize("every", [True, False])
+@pytest.mark.parametrize("key", HOSTILE)
+def test_no_text_of_a_vm_reaches_the_terminal_as_a_command(
+    command: Callable[..., int],
+    world: World,
+    key: str,
+    every: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    world.pve.vms[101].config[key] = HOSTILE[key]
+    if every:
+        assert main.main(["import", "lab", "--all", "--yes"]) in {0, 4}
+    else:
+        assert command("--yes", "--host-key", KEY) in {0, 4}
+    said = capfd.readouterr()
+    lines = (said.out + said.err).split("\n")
+    assert any("101" in line or "vm-1" in line for line in lines)
+    assert [line for line in lines if not line.isprintable()] == []
+    assert "Traceback" not in said.err

@@ -40,6 +40,8 @@ def world(folder: Path, groups: dict[str, str]) -> World:
         ("[3]", {**ALONE, "3": "27"}, {"IOMMU_GROUP_SHARED"}),
         ("[0, 7]", ALONE, {"GPU_ADDRESS_MOVED"}),
         ("[7]", ALONE, {"GPU_ADDRESS_MOVED"}),  # there is no such function
+        ("[0, 1]", {**ALONE, "1": "25"}, set()),  # a group of exactly these two
+        ("[0, 1, 2]", {**ALONE, "1": "25", "3": "25"}, {"IOMMU_GROUP_SHARED"}),
     ],
 )
 def test_functions_are_passed_alone_where_their_groups_are_their_own(

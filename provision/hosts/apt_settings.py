@@ -12,6 +12,8 @@ UPGRADES_FILE = "/etc/apt/apt.conf.d/52provision-upgrades"
 _KERNELS = (
     *("linux-image-", "linux-headers-", "linux-modules-", "linux-generic", "linux-virtual", "linux-kernel-"),
 )
+_DRIVERS = ("nvidia-", "libnvidia-", "cuda-", "libcuda")
+"""A driver that we do not manage has no list of its own, and loses its cards to an upgrade as well."""
 _HEADER = "// Written by provision; changes are overwritten.\n"
 
 
@@ -29,5 +31,6 @@ def apt_files(inventory: Inventory, node: Node) -> Iterator[tuple[str, str]]:
     if node.unattended_upgrades == "off":
         yield UPGRADES_FILE, f'{_HEADER}APT::Periodic::Unattended-Upgrade "0";\n'
     elif node.unattended_upgrades == "keep_kernel":
-        rows = "".join(f'  "{name}";\n' for name in _KERNELS)
+        kept = (*_KERNELS, *(_DRIVERS if node.wants_gpu else ()))
+        rows = "".join(f'  "{name}";\n' for name in kept)
         yield UPGRADES_FILE, f"{_HEADER}Unattended-Upgrade::Package-Blacklist {{\n{rows}}};\n"

@@ -95,7 +95,7 @@ def test_a_single_server_with_its_datastore_is_refused(
     assert [vm.images for vm in site.apis["pve/api"].vms.values()] == [0]
 
 
-def test_volumes_of_the_node_alone_are_named_and_wait_for_a_consent_of_their_own(built: K3sSite) -> None:
+def test_volumes_of_the_node_alone_wait_for_a_consent_of_their_own(built: K3sSite) -> None:
     bind_volume(built, "pvc-1", "a1")
     bind_volume(built, "pvc-2", "s1")
     assert "NODE_HAS_VOLUMES" not in {warning.code for warning in built.plan().warnings}

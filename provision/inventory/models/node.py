@@ -311,7 +311,7 @@ class NodeSettings(Model):
     hosts: dict[HostName, Address] = Field(default_factory=dict)
     """Addresses by name in /etc/hosts."""
     unattended_upgrades: Literal["off", "keep_kernel", "unmanaged"] | None = None
-    """Whether unattended upgrades are switched off, or leave kernels alone."""
+    """Whether unattended upgrades are switched off, or leave kernels and drivers of GPUs alone."""
     connection: Literal["ssh", "local"] = "ssh"
     """Over SSH, or `local` if provision runs on the node itself; not for VMs."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)

@@ -71,16 +71,18 @@ def test_k3s_version(host: Host, k3s: K3s) -> None:
 
 
 def _private_files(declared: Node, k3s: K3s, inventory: Inventory) -> list[str]:
-    """Return the files that may hold tokens, logins of registries, or a proxy's password."""
+    """Return the files that may hold tokens, keys, logins of registries, or a proxy's password."""
     names = ["token", "config.yaml"]
     names += ["config.yaml.d/50-registration.yaml"] if declared.labels or declared.taints else []
-    names += ["registries.yaml"] if k3s.registries or inventory.sources.registries else []
-    names += ["agent-token"] if k3s.agent_token is not None and declared.k3s == "server" else []
+    sources = inventory.sources
+    names += ["registries.yaml"] if k3s.registries or sources.registries or sources.logins else []
+    if declared.k3s == "server":
+        names += ["k3s.yaml", *(["agent-token"] if k3s.agent_token is not None else [])]
     return [*(f"{ETC}/{name}" for name in names), f"/etc/systemd/system/{_unit_of(declared)}.env"]
 
 
 def test_k3s_files_are_private(site: Site, host: Host, declared: Node, k3s: K3s) -> None:
-    """Only root can read the token, the configuration and the environment."""
+    """Only root can read the token, the configuration, the environment and the admin's access."""
     problems = []
     for path in _private_files(declared, k3s, site.inventory):
         status = host.run("stat -c '%%U %%a' -- %s", path)

@@ -106,6 +106,11 @@ DAMAGES = (
     Damage("test_k3s_files_are_private", f"{CONFIG}: root 644", on(GUEST, file(CONFIG, mode="0644"))),
     Damage(
         "test_k3s_files_are_private",
+        "k3s.yaml: root 644",
+        on(GUEST, file("/etc/rancher/k3s/k3s.yaml", mode="0644")),
+    ),
+    Damage(
+        "test_k3s_files_are_private",
         f"{K3S}.env is missing",
         on(GUEST, lambda state: state.files.pop(f"/etc/systemd/system/{K3S}.env")),
     ),

@@ -75,6 +75,16 @@ def test_modules_upgrades_and_proxy_are_files_of_their_own(tmp_path: Path) -> No
     assert not apply(inventory, machine)
 
 
+@pytest.mark.parametrize(
+    "cards", ["", ", gpu_cards: { count: 1 }, driver: { manage: false, minimum: '570' }"]
+)
+def test_upgrades_leave_a_driver_alone_that_came_with_the_node(tmp_path: Path, cards: str) -> None:
+    machine = host()
+    apply(inventory_of(tmp_path, f"unattended_upgrades: keep_kernel{cards}"), machine)
+    kept = machine.state.text("/etc/apt/apt.conf.d/52provision-upgrades")
+    assert ('"nvidia-";' in kept) is bool(cards)
+
+
 def test_a_node_that_declares_nothing_has_no_step(tmp_path: Path) -> None:
     assert not base_os.declared(inventory_of(tmp_path, "unattended_upgrades: unmanaged"), NODE)
 

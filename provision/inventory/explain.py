@@ -73,13 +73,14 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         summary = f"{shown} {words[0]}" if len(words) == 1 else f"{shown} one of {', '.join(words)}{hint}"
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
         summary = f"{where}: expected a mapping, found {shape_of(value)}"
-        remedy = _WITHOUT_DASH if shape_of(value) == "a list" else ""
+        remedy = _WITHOUT_DASH if shape_of(value) == "a list" else _known(path, _keys(model, path, tree))
     elif kind in ("tuple_type", "list_type"):
         summary = f"{where}: expected a list, found {shape_of(value)}"
         remedy = f"write it in brackets: `{path[-1]}: [{value}]`" if _is_word(value) else ""
     elif kind == "union_tag_not_found":
         code = "INVENTORY_MISSING_KEY"
         summary = f"{where} lacks the key 'kind'"
+        remedy = "write it like `{ kind: package, name: htop }`"
     elif kind == "union_tag_invalid":
         words = [word.strip("' ") for word in error["ctx"]["expected_tags"].split(", ")]
         tag = str(error["ctx"]["tag"])
@@ -98,6 +99,10 @@ def _is_word(value: Any) -> bool:
     return isinstance(value, str | int) and re.fullmatch(r"[\w.:-]{1,60}", str(value)) is not None
 
 
+def _known(section: KeyPath, keys: list[str]) -> str:
+    return f"known keys of {dotted(section) or 'the inventory'}: {', '.join(keys)}" if keys else ""
+
+
 def _unknown_key(path: KeyPath, model: type[BaseModel], tree: Tree) -> tuple[str, str]:
     """Return what to say of an unknown key, and the known ones if none of them is like it."""
     key, section = str(path[-1]), path[:-1]
@@ -105,7 +110,7 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], tree: Tree) -> tuple[str
     keys = _keys(model, section, tree)
     ours = our_word(key, section)
     hint = f": did you mean {ours}?" if ours else near(key, keys)
-    remedy = "" if hint or not keys else f"known keys of {inside}: {', '.join(keys)}"
+    remedy = "" if hint else _known(section, keys)
     return f"unknown key {key[:80]!r} in {inside}{hint}", remedy
 
 

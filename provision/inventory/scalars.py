@@ -179,7 +179,9 @@ def address_of(value: str) -> ipaddress.IPv4Address:
         return ipaddress.IPv4Address(value)
     except ValueError:
         _refuse_ipv6(value)
-        raise ValueError(f"{value[:60]!r} is not an IPv4 address") from None
+        alone, slash, _ = value.partition("/")
+        hint = f": did you mean {alone}?" if slash and not alone.endswith(".") else ""
+        raise ValueError(f"{value[:60]!r} is not an IPv4 address{hint[:80]}") from None
 
 
 def _address(value: str) -> str:

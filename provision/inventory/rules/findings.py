@@ -47,7 +47,9 @@ class Findings:
         known: Iterable[str] = item.value if item is not None and isinstance(item.value, dict) else ()
         if name in known:
             return True
-        self.add("INVENTORY_REFERENCE", f"there is no {what} {name!r}{near(name, known)}", path)
+        hint = near(name, known)
+        remedy = "" if hint else f"declare it under `{'.'.join(map(str, section))}`"
+        self.add("INVENTORY_REFERENCE", f"there is no {what} {name!r}{hint}", path, remedy=remedy)
         return False
 
     def unique(self, what: str, value: str, path: KeyPath, places: dict[str, KeyPath]) -> None:

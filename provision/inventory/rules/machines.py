@@ -174,7 +174,8 @@ def _virtual(node: Node, path: KeyPath, inventory: Inventory, findings: Findings
         summary = f"the VM {node.name} cannot have `connection: local`"
         findings.conflict(summary, (*path, "connection"), remedy="remove the key")
     if node.vmid is None and not findings.written((*path, "vmid")):
-        findings.lacks(f"the VM {node.name}", "vmid", path)
+        remedy = "write a number that is free in Proxmox VE: `vmid: 110`"
+        findings.lacks(f"the VM {node.name}", "vmid", path, remedy=remedy)
     if not node.nics:
         findings.add("INVENTORY_VALUE", f"the VM {node.name} needs a network device", (*path, "nics"))
     _slots(node, path, findings)

@@ -60,6 +60,16 @@ MISTAKES = {
     "a colon left out": (GOOD.replace("name: tiny", "name tiny"), "without ':'"),
     "nodes as a list": (GOOD[: GOOD.index("  a:")] + "  - a\n", "without a dash"),
     "no list": (GOOD.replace("hostname: a", "tags: a"), "tags: [a]"),
+    "a word for a section": (GOOD + "k3s: latest\n", "known keys of k3s: version"),
+    "a resource without a kind": (
+        GOOD.replace("hostname: a", "host_resources: [{ package: htop }]"),
+        "{ kind: package, name: htop }",
+    ),
+    "an address with its network": (
+        GOOD.replace("198.18.0.11", "198.18.0.11/24"),
+        "did you mean 198.18.0.11?",
+    ),
+    "an image that nobody declares": (GOOD.replace("hostname: a", "profile: small"), "under profiles"),
     "an unlike key": (GOOD + "qqq: 1\n", "known keys of the inventory: version, name"),
     "a playbook of Ansible": ("- hosts: all\n  tasks: []\n", "found a list"),
     "an inventory of Ansible": ("[all]\nvm1 ansible_host=198.18.0.12\n", "`key: value`"),

@@ -57,6 +57,7 @@ SINGLE = frozenset(
         "dhcp-reservation",
         "hostname",
         "image",
+        "kernel-arguments",
         "kube-cordon",
         "kube-node",
         "pci-mapping",

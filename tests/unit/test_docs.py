@@ -340,7 +340,19 @@ def test_codes_that_a_page_names_exist(page: Path) -> None:
     assert codes - quoted_codes() <= VARIABLES
 
 
-VARIABLES = {"NO_COLOR", "PROVISION_TEST_GPU", "PROVISION_TEST_KUBECONFIG", "PROVISION_TEST_SEED"}
+VARIABLES = {
+    "NO_COLOR",
+    "PROVISION_TEST_GPU",
+    "PROVISION_TEST_KUBECONFIG",
+    "PROVISION_TEST_PVE",
+    "PROVISION_TEST_PVE_BRIDGE",
+    "PROVISION_TEST_PVE_CERTIFICATE",
+    "PROVISION_TEST_PVE_NODE",
+    "PROVISION_TEST_PVE_SECRET",
+    "PROVISION_TEST_PVE_STORAGE",
+    "PROVISION_TEST_PVE_VMID",
+    "PROVISION_TEST_SEED",
+}
 """Of the environment; our own stand in the source."""
 
 

@@ -1,4 +1,7 @@
-"""USB devices of a host, and what the host uses them for: sysfs, /proc/mounts, /proc/swaps."""
+"""USB devices of a host, and what the host uses them for: sysfs, /proc/mounts, /proc/swaps, zpool-list(8).
+
+ZFS holds its disks without an entry in `holders`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from dataclasses import dataclass
 from provision.hosts.queries.shell import Shell
 
 USB_DEVICES = Shell(
-    r"""for d in /sys/bus/usb/devices/*; do
+    r"""z=
+if [ -d /sys/module/zfs ]; then z=$(timeout 20 zpool list -vHLP 2>/dev/null) || exit 1; fi
+for d in /sys/bus/usb/devices/*; do
   [ -r "$d/idVendor" ] || continue
   v= p= c=
   read -r v <"$d/idVendor" || :; read -r p <"$d/idProduct" || :; read -r c <"$d/bDeviceClass" || :
@@ -16,6 +21,7 @@ USB_DEVICES = Shell(
   for b in "$d"/*:*/host*/target*/*/block/*; do
     [ -e "$b" ] || continue
     ! grep -q "^/dev/${b##*/}" /proc/mounts /proc/swaps || echo "use ${d##*/} mounted disk ${b##*/}"
+    case $z in *"/dev/${b##*/}"*) echo "use ${d##*/} disk ${b##*/} of a ZFS pool" ;; esac
     for h in "$b"/holders/* "$b"/*/holders/*; do
       [ ! -e "$h" ] || echo "use ${d##*/} disk ${b##*/} of ${h##*/}"
     done

@@ -248,7 +248,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
     (r"part\(\) \{ for f; .*== guests.*", reboot_text),
     (r"command -v ip .*for n in /sys/class/net/\*; do.*nic .*", lambda state: (0, state.nics)),
-    (r"for d in /sys/bus/usb/devices/\*; do.*", lambda state: (0, state.usb)),
+    (r"z=.*for d in /sys/bus/usb/devices/\*; do.*", lambda state: (0, state.usb)),
     (r"grep -sHnE 'vfio\|iommu.*", guide_text),
     (r"for f in /dev/nvidia\[0-9\]\* .*", link_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),

@@ -101,6 +101,10 @@ def _explain_code(code: str) -> int:
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
 
     rule = codes[code]
-    example = Diagnostic(code, f"when {rule.when}", severity=rule.severity, remedy=rule.remedy)
+    others = ", ".join(name for name in rule.codes if name != code)
+    evidence = (f"the same rule has {others}",) if others else ()
+    example = Diagnostic(
+        code, f"when {rule.when}", evidence=evidence, severity=rule.severity, remedy=rule.remedy
+    )
     print_diagnostics(out(), [example])
     return 0

@@ -142,8 +142,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
 RULES = (
     Rule(
         ("PEER_UNREACHABLE",),
-        "a node of the cluster, or one with rails, has no route to another one, or gets no answer from it"
-        " (a warning without rails)",
+        "a node of the cluster has no route to another node, or gets no answer from it (no answer is a"
+        " warning between nodes without rails)",
         "look at routes and firewalls: `ip route get ADDRESS`, `ping ADDRESS`",
         unreachable,
     ),

@@ -187,7 +187,8 @@ def _problem(
 RULES = (
     Rule(
         ("K3S_NETWORK_CHANGE",),
-        "a cluster has other networks of pods or services than declared, or IPv6, which is unsupported",
+        "the networks of pods or services of a cluster differ from the declared ones, or are IPv6, which is"
+        " unsupported",
         "declare the present ones, `k3s.pod_cidr` and `k3s.service_cidr`",
         networks,
     ),

@@ -441,9 +441,10 @@ RULES = (
     _rule(
         kernel,
         ("CGROUP_V1", "CGROUP_CONTROLLER_MISSING", "INOTIFY_LIMIT", "OVERLAYFS_MISSING"),
-        "a node has control groups of version 1, or lacks one that k3s needs; no overlayfs, or few inotify"
-        " instances (a warning)",
-        "boot with `systemd.unified_cgroup_hierarchy=1`; declare `sysctl:` of the node",
+        "a node has control groups of version 1, lacks a control group that k3s needs, or has no overlayfs;"
+        " few inotify instances are a warning",
+        "boot with `systemd.unified_cgroup_hierarchy=1`, and without `cgroup_disable=`; for inotify, declare"
+        " `sysctl:` of the node",
         _E,
     ),
     _rule(

@@ -189,11 +189,11 @@ RULES = (
             "REBOOT_NETWORK_PENDING",
             "REBOOT_STOPS_GUESTS",
         ),
-        "the plan reboots a hypervisor, and its cluster would lose its quorum, or its bridge its port; HA"
-        " resources, network changes that wait for a boot, a new kernel while names of interfaces are not"
-        " pinned, and running guests of others are warnings",
-        "bring other nodes up, name the new interface in /etc/network/interfaces, move HA resources away:"
-        " `ha-manager crm-command node-maintenance enable NODE`",
+        "the plan reboots a hypervisor, and its cluster would lose its quorum, or a bridge would lose its"
+        " port; warnings: HA resources, network changes that wait for a boot, a new kernel while names of"
+        " interfaces are not pinned, and running guests of others",
+        "bring other nodes up, name the new interface in /etc/network/interfaces or pin the old name, move HA"
+        " resources away: `ha-manager crm-command node-maintenance enable NODE`",
         reboot_unsafe,
         of_resources=True,
     ),

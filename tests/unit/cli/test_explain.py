@@ -29,3 +29,8 @@ def test_a_code_is_explained_without_an_inventory(
 def test_what_is_no_code_needs_a_resource(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["explain", "site.yaml"]) == 64
     assert "provision explain INVENTORY RESOURCE" in capsys.readouterr().err
+
+
+def test_other_codes_of_the_same_rule_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["explain", "INOTIFY_LIMIT"]) == 0
+    assert "the same rule has CGROUP_V1" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.dhcp.resources.reservation import RouterReservation
+from provision.hosts import names as host_names
 from provision.proxmox import formats, macs
 from provision.proxmox.preflight.site import host_facts, managed_vms, managed_vms_of, own_vm
 from provision.values.diagnostics import Diagnostic
@@ -58,12 +59,33 @@ def leased_to_other(evidence: Evidence) -> list[Finding]:
     return findings
 
 
+def mac_unknown(evidence: Evidence) -> list[Finding]:
+    """Refuse to reserve a hypervisor's address where its bridge, whose MAC that takes, does not exist."""
+    if evidence.inventory.dhcp_backend is None:
+        return []
+    findings: list[Finding] = []
+    for hypervisor in evidence.inventory.hypervisors.values():
+        query, system = macs.of_bridge(hypervisor), host_names.ssh(hypervisor.name)
+        if not hypervisor.reserve_address or hypervisor.mac or not evidence.covers(system):
+            continue
+        snapshot = evidence.snapshots.get(system)
+        if snapshot is not None and not snapshot.missing((query,)) and snapshot[query] is None:
+            findings.append(macs.unknown_of_bridge(evidence.inventory, hypervisor))
+    return findings
+
+
 RULES = (
     Rule(
         ("MAC_DUPLICATE",),
         "two network devices have the same MAC",
         "give one of them another MAC",
         mac_duplicate,
+    ),
+    Rule(
+        ("MAC_UNKNOWN",),
+        "a hypervisor with `reserve_address` does not have the bridge whose MAC address is to be reserved",
+        "declare it: `hypervisors.NAME.mac`, or name the right `bridge`",
+        mac_unknown,
     ),
     Rule(
         ("IP_LEASED_TO_OTHER",),

@@ -9,10 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container
 
+from provision.hosts.queries.file import FileText
 from provision.inventory import Inventory
+from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import formats
 from provision.proxmox.queries import VmState
+from provision.values.diagnostics import Diagnostic
 
 PREFIX = "BC:24:11"
 
@@ -69,3 +72,20 @@ def of_node(inventory: Inventory, node: Node, nic: int, state: VmState | None) -
     if declared is not None:
         return declared.upper()
     return of_vm(state, nic) or all_made(inventory)[node.name, nic]
+
+
+def of_bridge(hypervisor: Hypervisor) -> FileText:
+    """Return the query about the MAC of a hypervisor's bridge; no file where there is no such bridge."""
+    return FileText(f"/sys/class/net/{hypervisor.bridge}/address")
+
+
+def unknown_of_bridge(inventory: Inventory, hypervisor: Hypervisor) -> Diagnostic:
+    """Return why a hypervisor's own address cannot be reserved where it does not have its bridge."""
+    return Diagnostic(
+        "MAC_UNKNOWN",
+        f"{hypervisor.name} has no {hypervisor.bridge}, whose MAC address is to be reserved",
+        hypervisor.name,
+        source=inventory.source(("hypervisors", hypervisor.name, "reserve_address")),
+        untouched="Nothing was changed.",
+        remedy=f"declare it: `hypervisors.{hypervisor.name}.mac`, or name the right bridge",
+    )

@@ -12,14 +12,13 @@ from provision.dhcp.backends.manual import ManualReservation, word_path
 from provision.dhcp.contract import Reservation, Router, fold_mac, router_table
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.hosts import names as host_names
-from provision.hosts.queries.file import FileText
 from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
-from provision.values.diagnostics import Diagnostic, Source
+from provision.values.diagnostics import Source
 from provision.values.errors import Permanent
 from provision.values.references import load_object
 
@@ -40,10 +39,10 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     keeper = router(inventory)
     asked = {keeper.system: keeper.queries()} if keeper is not None else {}
     if subject.kind == "hypervisor":
-        return {host_names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **asked}
+        return {host_names.ssh(subject.name): (macs.of_bridge(inventory.hypervisors[subject.name]),), **asked}
     node = inventory.nodes[subject.name]
     host = _told_with(inventory, node)
-    bridge = {host_names.ssh(host.name): (_bridge(host),)} if host is not None else {}
+    bridge = {host_names.ssh(host.name): (macs.of_bridge(host),)} if host is not None else {}
     return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **asked, **bridge}
 
 
@@ -186,16 +185,11 @@ def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
     if not mac and system in context.snapshots:
         what = f"cannot read the MAC address of {hypervisor.bridge} on {hypervisor.name}"
         source = context.inventory.source(("hypervisors", hypervisor.name, "reserve_address"))
-        text = context.require(system, _bridge(hypervisor), what, source, may_be_absent=True)
+        text = context.require(system, macs.of_bridge(hypervisor), what, source, may_be_absent=True)
         if text is None:
-            remedy = f"declare it: `hypervisors.{hypervisor.name}.mac`"
-            raise Permanent(Diagnostic("MAC_UNKNOWN", what, hypervisor.name, source=source, remedy=remedy))
+            raise Permanent(macs.unknown_of_bridge(context.inventory, hypervisor))
         mac = text.decode("ascii", "replace").strip()
     return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
-
-
-def _bridge(hypervisor: Hypervisor) -> FileText:
-    return FileText(f"/sys/class/net/{hypervisor.bridge}/address")
 
 
 def _source(inventory: Inventory, subject: Subject) -> Source | None:

@@ -102,9 +102,10 @@ def aliases(inventory: Inventory, host: str) -> dict[str, tuple[str, ...]]:
     node = inventory.nodes[host]
     owner = inventory.hypervisor_of(node)
     for name in node.cards:
-        given = owner.cards.get(name) if owner is not None else None
-        if given is not None and given.id is not None:
-            names.setdefault(given.id.lower(), []).append(name)
+        cards = [owner.cards[card] for card in owner.cards_of(name)] if owner is not None else []
+        identity = cards[0].id if cards else None  # the cards of a pool have one
+        if identity is not None:
+            names.setdefault(identity.lower(), []).append(name)
     return {key: tuple(each) for key, each in names.items() if len(each) == 1}
 
 

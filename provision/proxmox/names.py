@@ -49,22 +49,26 @@ def usb_mappings(inventory: Inventory, hypervisor: Hypervisor) -> dict[str, UsbD
     return {mapping(inventory, alias): device for alias, device in devices.items() if not device.raw}
 
 
-def mappings(inventory: Inventory, card: str, declared: Card) -> dict[str, str]:
-    """Return the ids of a card's PCI mappings with their paths: the card, or each function that is passed.
+def mappings(inventory: Inventory, hypervisor: Hypervisor, alias: str) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the PCI mappings of a card or pool with their paths.
 
-    A card that is passed raw has none.
+    A pool has one mapping with a path for each of its cards, of which a start takes the first free one. A
+    card has one, or one for each function that is passed; none if it is passed raw.
 
     PVE compares the ids of each device of a list with one id, so unlike functions need a mapping each
     (pve-guest-common, `PVE/Mapping/PCI.pm`, assert_valid).
     """
+    whole = mapping(inventory, alias)
+    if alias in hypervisor.card_pools:
+        return {whole: tuple(hypervisor.cards[card].address for card in hypervisor.cards_of(alias))}
+    declared = hypervisor.cards[alias]
     if declared.raw:
         return {}
-    whole = mapping(inventory, card)
     if not declared.functions:
-        return {whole: declared.address}
+        return {whole: (declared.address,)}
     # An alias has no underscore, so no other card's mapping is called like this.
     return {
-        f"{whole}_f{number}": f"{declared.address}.{number}" for number in sorted(set(declared.functions))
+        f"{whole}_f{number}": (f"{declared.address}.{number}",) for number in sorted(set(declared.functions))
     }
 
 
@@ -166,7 +170,7 @@ def taken_nics(inventory: Inventory, hypervisor: Hypervisor) -> tuple[str, ...]:
     """Return the aliases of the cards that VMs of a hypervisor take besides GPUs, each once."""
     nodes = (node for node in nodes_of(inventory, hypervisor.name) if node.manage)
     aliases = dict.fromkeys(alias for node in nodes for alias in node.pci)
-    return tuple(alias for alias in aliases if alias in hypervisor.cards)
+    return tuple(card for alias in aliases for card in hypervisor.cards_of(alias))
 
 
 def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:

@@ -394,8 +394,20 @@ class ModelProxmox:
             name = parse(text).get("mapping") if key.startswith("hostpci") else None
             if name is not None and name not in self.mappings:
                 return self._begin("qmstart", vmid, f"PCI device mapping not found for '{name}'")
+            if name is not None and self._taken(name, vmid) >= len(self.mappings[name]):
+                return self._begin("qmstart", vmid, f"could not find a free device for '{key}'")
         self._power(vm, on=True)
         return self._begin("qmstart", vmid)
+
+    def _taken(self, mapping: str, vmid: str) -> int:
+        """Return how many other running VMs have a card of a mapping."""
+        return sum(
+            parse(text).get("mapping") == mapping
+            for vm in self.vms.values()
+            if vm.running and str(vm.vmid) != vmid
+            for key, text in vm.config.items()
+            if key.startswith("hostpci")
+        )
 
     def _stop(self, _data: dict[str, object], vmid: str) -> object:
         self._power(self._vm(vmid), on=False)

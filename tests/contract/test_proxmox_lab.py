@@ -36,7 +36,7 @@ CARD = PciMapping(
     "pve/api",
     "pve",
     "provision-lab-one",
-    (("path", "0000:01:00"), ("id", "1234:1111"), ("subsystem-id", "1af4:1100"), ("iommugroup", "7")),
+    ((("path", "0000:01:00"), ("id", "1234:1111"), ("subsystem-id", "1af4:1100"), ("iommugroup", "7")),),
 )
 
 

@@ -116,6 +116,8 @@ class Hypervisor(Model):
     """Memory that the host and its ZFS cache keep for themselves."""
     cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
+    card_pools: dict[Label, tuple[Label, ...]] = Field(default_factory=dict)
+    """Pools of equal cards by name: a VM with `gpus: [POOL]` takes one that is free when it starts."""
     usb: dict[Label, UsbDevice] = Field(default_factory=dict)
     """USB devices by alias."""
     blacklist_extra: tuple[Module, ...] = ()
@@ -138,3 +140,7 @@ class Hypervisor(Model):
     def api_url(self) -> str:
         """Base URL of the web API, without a slash at the end."""
         return (self.api.url or f"https://{self.address}:8006").rstrip("/")
+
+    def cards_of(self, alias: str) -> tuple[str, ...]:
+        """Return the cards behind an alias of `gpus` or `pci`: those of a pool, one card, or none."""
+        return self.card_pools.get(alias) or ((alias,) if alias in self.cards else ())

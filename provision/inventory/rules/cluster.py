@@ -60,7 +60,8 @@ def check(inventory: Inventory, findings: Findings) -> None:
     _mig(inventory, findings)
     _helm(inventory, findings)
     _members(inventory, findings)
-    aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
+    hypervisors = inventory.hypervisors.values()
+    aliases = {alias for one in hypervisors for alias in (*one.cards, *one.card_pools)}
     for alias in inventory.expect.gpu_cards:
         if alias not in aliases and not findings.written(("nodes", alias)):
             summary = f"no hypervisor has the card {alias!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, NodeSettings
+from provision.inventory.rules import card_pools
 from provision.inventory.rules.findings import Findings
 from provision.inventory.tree import KeyPath
 
@@ -93,6 +94,7 @@ def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> Non
             whole = card.address if not card.functions else taken
             findings.unique("the card's PCI address", whole, place, {whole: slots[taken]} if taken else {})
             slots |= {function: place for function in functions if function not in slots}
+        card_pools.check(inventory, hypervisor, places.given, findings)
         for kind, devices in (("cards", hypervisor.cards), ("usb", hypervisor.usb)):
             for alias, device in devices.items():
                 if device.raw and hypervisor.api.root_password is None:
@@ -116,9 +118,12 @@ def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> Non
     for index, alias in enumerate(node.usb):
         whose = f"{alias} of {node.hypervisor}"
         findings.unique("the USB device", whose, (*path, "usb", index), places.plugged)
+    pools: dict[str, KeyPath] = {}  # several VMs may take from one
     for key, aliases in (("gpus", node.gpus), ("pci", node.pci)):
         for index, alias in enumerate(aliases):
-            findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, key, index), places.given)
+            is_pool = findings.written(("hypervisors", node.hypervisor or "", "card_pools", alias))
+            whose = f"{alias} of {node.hypervisor}"
+            findings.unique("the card", whose, (*path, key, index), pools if is_pool else places.given)
 
 
 def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Findings) -> None:
@@ -139,7 +144,8 @@ def _references(settings: NodeSettings, path: KeyPath, findings: Findings) -> No
         section = ("hypervisors", host, "cards")
         for key, aliases in (("gpus", settings.gpus), ("pci", settings.pci)):
             for index, alias in enumerate(aliases):
-                findings.reference(f"card of {host}", alias, section, (*path, key, index))
+                if not findings.written(("hypervisors", host, "card_pools", alias)):
+                    findings.reference(f"card of {host}", alias, section, (*path, key, index))
         for index, alias in enumerate(settings.usb):
             devices = ("hypervisors", host, "usb")
             findings.reference(f"USB device of {host}", alias, devices, (*path, "usb", index))

@@ -27,8 +27,7 @@ def _config(data: Callable[[Inventory, str], Mapping[str, object]]) -> _Make:
 def _mappings(inventory: Inventory, name: str) -> Damage | None:
     for node in names.nodes_of(inventory, name):
         for alias in node.cards if node.manage else ():
-            declared = inventory.hypervisors[name].cards[alias]
-            for mapping in names.mappings(inventory, alias, declared):
+            for mapping in names.mappings(inventory, inventory.hypervisors[name], alias):
                 path = f"/cluster/mapping/pci/{mapping}"
                 return Damage(names.api(name), method="DELETE", path=path)
     return None

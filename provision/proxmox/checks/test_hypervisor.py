@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -115,21 +116,23 @@ def _drivers(host: Host, slot: str) -> dict[str, tuple[str, str]]:
 
 
 def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
-    cards = inventory.hypervisors[hypervisor].cards
+    declared = inventory.hypervisors[hypervisor]
     return [
         name
         for name, node in inventory.nodes.items()
         if node.manage
         and node.hypervisor == hypervisor
-        and any(cards[alias].address == slot for alias in node.cards)
+        and any(
+            declared.cards[card].address == slot for alias in node.cards for card in declared.cards_of(alias)
+        )
     ]
 
 
 def _passed_with(inventory: Inventory, hypervisor: str, slot: str) -> set[str]:
-    """Return the slots of all cards of the VMs that have the card in one slot."""
+    """Return the slots of the cards that VMs with the card in one slot have by name: of a pool it is one."""
     cards = inventory.hypervisors[hypervisor].cards
     users = (inventory.nodes[name] for name in _users(inventory, hypervisor, slot))
-    return {cards[alias].address for node in users for alias in node.cards}
+    return {cards[alias].address for node in users for alias in node.cards if alias in cards}
 
 
 def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]) -> None:
@@ -151,18 +154,21 @@ def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...], passed: C
 def test_cards_of_running_vms_are_with_vfio(
     site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
 ) -> None:
-    """vfio-pci holds every function of a card whose VM runs, or those that are passed."""
+    """vfio-pci holds every passed function of a card whose VM runs; of a pool, of a card for each VM."""
+    declared = site.inventory.hypervisors[hypervisor]
     nodes = [node for node in names.nodes_of(site.inventory, hypervisor) if node.manage]
-    on = {alias for node in nodes if not site.is_away(f"{node.name}/ssh") for alias in node.cards}
-    cards = {
-        alias: card for alias, card in site.inventory.hypervisors[hypervisor].cards.items() if alias in on
-    }
-    if not cards or not slots:
+    on = Counter(alias for node in nodes if not site.is_away(f"{node.name}/ssh") for alias in node.cards)
+    if not on or not slots:
         pytest.skip("unknown: no VM with a card runs")
-    for alias, card in cards.items():
-        functions = _drivers(host, card.address).items()
-        drivers = {name: driver for name, (_, driver) in functions if card.passes(name.rpartition(".")[2])}
-        assert set(drivers.values()) == {VFIO}, f"{alias}: {drivers}"
+    for alias, running in on.items():
+        drivers: dict[str, dict[str, str]] = {}
+        for card in map(declared.cards.__getitem__, declared.cards_of(alias)):
+            functions = _drivers(host, card.address).items()
+            drivers[card.address] = {
+                name: driver for name, (_, driver) in functions if card.passes(name.rpartition(".")[2])
+            }
+        ready = [slot for slot, bound in drivers.items() if set(bound.values()) == {VFIO}]
+        assert len(ready) >= running, f"{alias}: {drivers}"
 
 
 def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:
@@ -274,37 +280,38 @@ def _get(site: Site, hypervisor: str, path: str) -> list[dict[str, Any]]:
 
 
 def test_mappings(site: Site, hypervisor: str, slots: tuple[str, ...]) -> None:
-    """Every card that a VM takes has a mapping with this host's card, and Proxmox VE finds no fault in it."""
+    """Every card or pool that a VM takes has a mapping of this host, in which Proxmox VE finds no fault."""
     declared = site.inventory.hypervisors[hypervisor]
     nodes = [node for node in names.nodes_of(site.inventory, hypervisor) if node.manage]
-    aliases = [alias for alias in declared.cards if any(alias in node.cards for node in nodes)]
+    known = (*declared.cards, *declared.card_pools)
+    aliases = [alias for alias in known if any(alias in node.cards for node in nodes)]
     if not aliases or not slots:
         raise NotDeclared("no VM takes a card")
     rows = _get(site, hypervisor, f"/cluster/mapping/pci?check-node={declared.node_name}")
     mappings = {row["id"]: row for row in rows}
     problems: list[str] = []
     for alias in aliases:
-        card = declared.cards[alias]
-        for number, (name, path) in enumerate(names.mappings(site.inventory, alias, card).items()):
+        card = declared.cards[declared.cards_of(alias)[0]]
+        for number, (name, paths) in enumerate(names.mappings(site.inventory, declared, alias).items()):
             ids = card.id if not number else None
-            problems += _mapping_problems(mappings.get(name), alias, path, ids, declared.node_name)
+            problems += _mapping_problems(mappings.get(name), alias, paths, ids, declared.node_name)
     assert not problems, "; ".join(problems)
 
 
 def _mapping_problems(
-    row: dict[str, Any] | None, alias: str, path: str, ids: str | None, node: str
+    row: dict[str, Any] | None, alias: str, paths: tuple[str, ...], ids: str | None, node: str
 ) -> list[str]:
-    """Return what is wrong with the mapping of a card, or of one function of it."""
+    """Return what is wrong with the mapping of a card, of one function of it, or of a pool."""
     if row is None:
         return [f"{alias} has no mapping"]
     entries = [dict(part.partition("=")[::2] for part in entry.split(",")) for entry in row.get("map", ())]
     own = [entry for entry in entries if entry.get("node") == node]
     problems = [f"{alias}: {check['message']}" for check in row.get("checks") or ()]
-    if [entry.get("path") for entry in own] != [path]:
-        problems.append(f"{alias} is mapped to {[entry.get('path') for entry in own]}")
-    elif ids and own[0].get("id") != ids:
-        problems.append(f"{alias} is mapped as {own[0].get('id')}")
-    return problems
+    mapped = sorted(entry.get("path", "") for entry in own)
+    if mapped != sorted(paths):
+        return [*problems, f"{alias} is mapped to {mapped}"]
+    wrong = sorted({entry.get("id", "") for entry in own if ids and entry.get("id") != ids})
+    return [*problems, *(f"{alias} is mapped as {each}" for each in wrong)]
 
 
 def test_images(site: Site, hypervisor: str) -> None:

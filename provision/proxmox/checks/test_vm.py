@@ -374,18 +374,15 @@ def _cards(vm: Vm) -> Iterator[dict[str, str]]:
 
 
 def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
-    """Every declared card is passed through by its mapping, or as root by its address, as PCI Express."""
+    """Every declared card or pool is passed by its mapping, or as root by its address, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
     cards = list(_cards(_read(site, declared)))
     hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
     mappings = sorted(
-        mapping
-        for alias in declared.cards
-        for mapping in names.mappings(site.inventory, alias, hypervisor.cards[alias])
+        mapping for alias in declared.cards for mapping in names.mappings(site.inventory, hypervisor, alias)
     )
-    raw = sorted(
-        names.path(hypervisor.cards[alias]) for alias in declared.cards if hypervisor.cards[alias].raw
-    )
+    cards_by_name = (hypervisor.cards[alias] for alias in declared.cards if alias in hypervisor.cards)
+    raw = sorted(names.path(card) for card in cards_by_name if card.raw)
     present = sorted(card["mapping"] for card in cards if "mapping" in card)
     assert present == mappings, f"{cards}, declared {mappings}"
     hosts = sorted(card.get("host", "") for card in cards if "mapping" not in card)

@@ -22,10 +22,11 @@ def group_shared(evidence: Evidence) -> list[Finding]:
                 findings.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
-            aliases = [each for each in node.cards if each in hypervisor.cards]
+            aliases = [card for alias in node.cards for card in hypervisor.cards_of(alias)]
             passed = {alias: passed_functions(hypervisor.cards[alias], functions) for alias in aliases}
-            taken = {function.address for own in passed.values() for function in own}
+            by_name = {each.address for alias in aliases if alias in node.cards for each in passed[alias]}
             for alias in aliases:
+                taken = by_name | {each.address for each in passed[alias]}  # of a pool it has only one
                 groups = {function.group for function in passed[alias] if function.group}
                 strangers = [
                     each

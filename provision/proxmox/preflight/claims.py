@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
@@ -12,7 +13,7 @@ from provision.proxmox import formats, names
 from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.host_facts import VmDevice
 from provision.proxmox.pci_entries import Functions, PciEntries, held_now
-from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms, own_vm
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
@@ -35,7 +36,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
     for hypervisor, nodes in managed_vms(evidence):
         cards = used(evidence.inventory, hypervisor.name)
         devices = _devices(evidence, hypervisor)
-        if not cards or not devices:
+        if not cards or not (devices or hypervisor.card_pools):
             continue
         vms = api_facts(evidence, hypervisor).vms
         if isinstance(vms, Unknown):
@@ -44,17 +45,62 @@ def claimed(evidence: Evidence) -> list[Finding]:
             continue
         running = {each.vmid for each in vms if each.status not in {"", "stopped"}}
         entries = pci_entries(evidence, hypervisor)
-        owners = {card: node for node in nodes for card in node.cards}
+        owners = {card: node for node in nodes for card in node.cards if card in cards}
+        held: dict[int, Functions] = {}
         for vmid, theirs in devices.items():
             if vmid not in running:
                 continue
-            held = _held(evidence, hypervisor, entries, vmid, theirs)
-            for card in cards:
-                owner = owners[card]
-                if owner.vmid != vmid and held & _functions(hypervisor, entries, card):
+            held[vmid] = _held(evidence, hypervisor, entries, vmid, theirs)
+            for card, owner in owners.items():
+                if owner.vmid != vmid and held[vmid] & _functions(hypervisor, entries, card):
                     findings.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
             findings += _unreadable(evidence, hypervisor, entries, nodes, theirs)
+        for pool in hypervisor.card_pools:
+            users = [node for node in nodes if pool in node.cards]
+            findings += _exhausted(evidence, hypervisor, entries, pool, users, running, held)
     return findings
+
+
+def _exhausted(
+    evidence: Evidence,
+    hypervisor: Hypervisor,
+    entries: PciEntries,
+    pool: str,
+    users: Sequence[Node],
+    running: AbstractSet[int],
+    held: Mapping[int, Functions],
+) -> Iterator[Diagnostic]:
+    """Yield a problem if more VMs run, or shall run, with a card of a pool than it has free ones."""
+    own = {node.vmid for node in users}
+    cards = hypervisor.cards_of(pool)
+    # A VM of another pool or of nobody's counts with all that it may hold.
+    others = {
+        card: vmid
+        for vmid, functions in held.items()
+        for card in cards
+        if vmid not in own and functions & _functions(hypervisor, entries, card)
+    }
+    runs = [node for node in users if _runs(evidence, hypervisor, node, running)]
+    if len(runs) <= len(cards) - len(others):
+        return
+    rows = [f"{node.name} (VM {node.vmid}) takes a card of it" for node in runs]
+    yield Diagnostic(
+        "GPU_POOL_EXHAUSTED",
+        f"the pool {pool} of {hypervisor.name} has too few free cards: {len(cards) - len(others)} for"
+        f" {len(runs)} VMs",
+        hypervisor.name,
+        evidence=(*rows, *(f"card {card} is in use by VM {vmid}" for card, vmid in others.items())),
+        source=evidence.inventory.source(("hypervisors", hypervisor.name, "card_pools", pool)),
+        untouched="Nothing was changed.",
+        remedy="Add cards to the pool, or stop a VM that has one: `power: stopped`, or `qm stop VMID`.",
+    )
+
+
+def _runs(evidence: Evidence, hypervisor: Hypervisor, node: Node, running: AbstractSet[int]) -> bool:
+    """Whether a VM holds a card after this run: one that is made now is started once."""
+    if node.power_state != "unmanaged":
+        return node.power_state == "running"
+    return node.vmid in running or own_vm(evidence, hypervisor, node) is None
 
 
 def _devices(evidence: Evidence, hypervisor: Hypervisor) -> dict[int, list[VmDevice]]:
@@ -232,9 +278,9 @@ RULES = (
         of_resources=True,
     ),
     Rule(
-        ("GPU_CLAIMED_BY_OTHER_VM",),
-        "another running VM has the card, or gets it at its next start",
-        "stop that VM, or take the card from it: `qm set VMID --delete hostpciN`",
+        ("GPU_CLAIMED_BY_OTHER_VM", "GPU_POOL_EXHAUSTED"),
+        "another running VM has the card, or gets it at its next start; or a pool has too few free cards",
+        "stop that VM, or take the card from it: `qm set VMID --delete hostpciN`; add cards to the pool",
         claimed,
     ),
 )

@@ -6,7 +6,7 @@ there (pve-guest-common, `PVE/Mapping/PCI.pm`), so a card that moved is refused 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,15 +27,24 @@ def _parts(entry: str) -> dict[str, str]:
     return dict(formats.normal(entry, formats.MAPPING_ENTRY))
 
 
+def _path(parts: Mapping[str, str]) -> str:
+    return parts.get("path", "")
+
+
+def _paths(entries: Sequence[Mapping[str, str]]) -> str:
+    return ", ".join(sorted(map(_path, entries)))
+
+
 @dataclass(frozen=True, slots=True)
 class PciMapping(KeyedResource):
-    """One card of one node under a name; entries of other nodes stay.
+    """A card of one node, or a pool of equal cards, under a name; entries of other nodes stay.
 
     Args:
         node: node name in Proxmox VE.
         name: id of the mapping.
-        entry: desired parts (`path`, `id`, `subsystem-id`, `iommugroup`) by name.
-        absent: our entry, and with it an empty mapping, must not be there.
+        entries: desired parts (`path`, `id`, `subsystem-id`, `iommugroup`) by name, of each card. Of several,
+            a start takes the first free one.
+        absent: our entries, and with them an empty mapping, must not be there.
         inventory: name of the inventory that owns it.
     """
 
@@ -45,7 +54,7 @@ class PciMapping(KeyedResource):
 
     node: str
     name: str
-    entry: tuple[tuple[str, str], ...] = ()
+    entries: tuple[tuple[tuple[str, str], ...], ...] = ()
     absent: bool = False
     inventory: str = ""
 
@@ -53,9 +62,9 @@ class PciMapping(KeyedResource):
         return self.name
 
     @property
-    def desired(self) -> Mapping[str, str]:
-        """The parts of our entry."""
-        return {"node": self.node, **dict(self.entry)}
+    def desired(self) -> Sequence[Mapping[str, str]]:
+        """The parts of our entries."""
+        return [{"node": self.node, **dict(entry)} for entry in self.entries]
 
     def queries(self) -> tuple[Mappings | UsbMappings, ...]:
         """Ask for all mappings."""
@@ -65,20 +74,26 @@ class PciMapping(KeyedResource):
         return next((entry for entry in snapshot[self.query] if entry.name == self.name), None)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Compare the parts of our node's entry."""
+        """Compare the parts of our node's entries, whose order means nothing."""
         mapping = self._map(snapshot)
         entries = [_parts(entry) for entry in mapping.entries] if mapping is not None else []
         own = [parts for parts in entries if parts.get("node") == self.node]
         if self.absent:
             return (Change(Op.DELETE, "mapping", self.name, None),) if own else ()
-        if not own:
-            return tuple(Change(Op.CREATE, key, None, value) for key, value in self.desired.items())
-        if len(own) > 1:
+        desired = self.desired
+        if len(desired) == 1 and not own:
+            return tuple(Change(Op.CREATE, key, None, value) for key, value in desired[0].items())
+        if len(desired) == 1 and len(own) > 1:
             return (Change(Op.UPDATE, "map", f"{len(own)} cards", "one card"),)
+        if len(desired) != len(own):
+            operation = Op.UPDATE if own else Op.CREATE
+            return (Change(operation, "map", _paths(own) if own else None, _paths(desired)),)
+        pairs = zip(sorted(own, key=_path), sorted(desired, key=_path), strict=True)
         return tuple(
-            Change(Op.UPDATE, key, own[0].get(key), value)
-            for key, value in self.desired.items()
-            if own[0].get(key) != value
+            Change(Op.UPDATE, key if len(desired) == 1 else f"{key} {number}", present.get(key), value)
+            for number, (present, parts) in enumerate(pairs)
+            for key, value in parts.items()
+            if present.get(key) != value
         )
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall:
@@ -91,7 +106,7 @@ class PciMapping(KeyedResource):
         if self.absent and not entries:
             return ApiCall((Request("DELETE", path),))
         if not self.absent:
-            entries.append(formats.join(self.desired))
+            entries += map(formats.join, self.desired)
         if mapping is None:
             data = {"id": self.name, "description": description(self.inventory), "map": entries}
             return ApiCall((Request("POST", self.path, data),))

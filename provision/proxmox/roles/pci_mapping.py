@@ -36,7 +36,7 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
-    """Return a mapping for each card that a VM takes.
+    """Return a mapping for each card, and for each pool of cards, that a VM takes.
 
     Raises:
         Permanent: a card is not there, or the host's PCI functions cannot be read.
@@ -44,34 +44,34 @@ def resources(context: Context) -> tuple[Resource, ...]:
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
     desired: list[Resource] = []
-    for card in used(inventory, hypervisor.name):
-        source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
+    for alias in _taken(inventory, hypervisor.name):
+        source = _source(inventory, hypervisor, alias)
         desired += (
             PciMapping(
                 names.api(hypervisor.name),
                 hypervisor.node_name,
                 mapping,
-                _entry(context, hypervisor, card, path, source),
+                tuple(_entry(context, hypervisor, alias, path, source) for path in paths),
                 inventory=inventory.name,
                 source=source,
             )
-            for mapping, path in names.mappings(inventory, card, hypervisor.cards[card]).items()
+            for mapping, paths in names.mappings(inventory, hypervisor, alias).items()
         )
     for name, device in names.usb_mappings(inventory, hypervisor).items():
         port = (("path", device.port),) if device.port is not None else ()
-        desired.append(_usb(inventory, hypervisor, name, (("id", device.id), *port)))
+        desired.append(_usb(inventory, hypervisor, name, ((("id", device.id), *port),)))
     return tuple(desired)
 
 
 def _usb(
-    inventory: Inventory, hypervisor: Hypervisor, name: str, entry: tuple[tuple[str, str], ...]
+    inventory: Inventory, hypervisor: Hypervisor, name: str, entries: tuple[tuple[tuple[str, str], ...], ...]
 ) -> UsbMapping:
     return UsbMapping(
         names.api(hypervisor.name),
         hypervisor.node_name,
         name,
-        entry,
-        absent=not entry,
+        entries,
+        absent=not entries,
         inventory=inventory.name,
         source=inventory.source(("hypervisors", hypervisor.name, "usb")),
     )
@@ -88,10 +88,10 @@ def retired(context: Context) -> tuple[Resource, ...]:
             hypervisor.node_name,
             mapping,
             absent=True,
-            source=inventory.source(("hypervisors", hypervisor.name, "cards", card)),
+            source=_source(inventory, hypervisor, alias),
         )
-        for card, declared in hypervisor.cards.items()
-        for mapping in names.mappings(inventory, card, declared)
+        for alias in (*hypervisor.cards, *hypervisor.card_pools)
+        for mapping in names.mappings(inventory, hypervisor, alias)
     )
     return (*cards, *usb)
 
@@ -119,9 +119,9 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     taken = {
         mapping
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
-        for card in node.cards
-        if card in hypervisor.cards
-        for mapping in names.mappings(inventory, card, hypervisor.cards[card])
+        for alias in node.cards
+        if hypervisor.cards_of(alias)
+        for mapping in names.mappings(inventory, hypervisor, alias)
     }
     usb: Sequence[PciMap] = ()
     # Without USB devices in the inventory they are asked for only if they were asked for last time.
@@ -150,12 +150,21 @@ def _is_ours(inventory: Inventory, mapping: PciMap) -> bool:
 
 
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
-    """Return the aliases of the cards that VMs of a hypervisor take, each once."""
-    cards = inventory.hypervisors[hypervisor].cards
-    names_of_cards = (
-        card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.cards
-    )
-    return tuple(dict.fromkeys(each for each in names_of_cards if each in cards))
+    """Return the aliases of the cards that VMs of a hypervisor take, or may take of a pool, each once."""
+    cards_of = inventory.hypervisors[hypervisor].cards_of
+    return tuple(card for alias in _taken(inventory, hypervisor) for card in cards_of(alias))
+
+
+def _taken(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
+    """Return the aliases of the cards and pools that VMs of a hypervisor name, each once."""
+    nodes = (node for node in names.nodes_of(inventory, hypervisor) if node.manage)
+    aliases = dict.fromkeys(alias for node in nodes for alias in node.cards)
+    return tuple(alias for alias in aliases if inventory.hypervisors[hypervisor].cards_of(alias))
+
+
+def _source(inventory: Inventory, hypervisor: Hypervisor, alias: str) -> Source | None:
+    section = "card_pools" if alias in hypervisor.card_pools else "cards"
+    return inventory.source(("hypervisors", hypervisor.name, section, alias))
 
 
 def _entry(

@@ -24,7 +24,7 @@ from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File
 from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
-from provision.inventory.models.hypervisor import Card, Hypervisor
+from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import formats, macs, names, pools, snippets, vm_disks
 from provision.proxmox.host_drivers import companions
@@ -273,7 +273,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
 def _power(context: Context, node: Node, hypervisor: Hypervisor, state: str) -> VmPower:
     inventory = context.inventory
-    cards = [hypervisor.cards[alias] for alias in node.cards if alias in hypervisor.cards]
+    cards = [hypervisor.cards[card] for alias in node.cards for card in hypervisor.cards_of(alias)]
     functions = HostFacts(context.seen(host_names.ssh(hypervisor.name))).functions if cards else ()
     known = () if isinstance(functions, Unknown) else functions
     return VmPower(
@@ -320,12 +320,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         settings=_settings(node),
         nics=nics,
         drives=drives,
-        passed=tuple(
-            card
-            for alias in node.cards
-            if alias in hypervisor.cards
-            for card in _passed(inventory, alias, hypervisor.cards[alias], pci)
-        ),
+        passed=tuple(card for alias in node.cards for card in _passed(inventory, hypervisor, alias, pci)),
         pci=pci,
         plugged=tuple(
             Plugged("" if device.raw else names.mapping(inventory, alias), device.port or device.id)
@@ -351,12 +346,16 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
     )
 
 
-def _passed(inventory: Inventory, alias: str, card: Card, pci: PciEntries) -> Iterator[Passed]:
+def _passed(inventory: Inventory, hypervisor: Hypervisor, alias: str, pci: PciEntries) -> Iterator[Passed]:
+    cards = hypervisor.cards_of(alias)
+    if not cards:
+        return
+    card = hypervisor.cards[cards[0]]  # those of a pool are passed alike
     if card.raw:
         host = names.path(card)
         yield Passed("", pci.path(host), card.rom, host)
-    for mapping, path in names.mappings(inventory, alias, card).items():
-        yield Passed(mapping, pci.path(path), card.rom)
+    for mapping, paths in names.mappings(inventory, hypervisor, alias).items():
+        yield Passed(mapping, pci.path(";".join(paths)), card.rom)
 
 
 def _nics(inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None) -> tuple[Nic, ...]:

@@ -23,6 +23,12 @@ rdma:
     roce: { rail: r0, resource: ib, pool: { subnet: 10.224.240.0/24, block: 16, exclude: [] } }
 """
 
+OF_TWO = """\
+    card_pools: { any: [two, three] }
+    cards:
+      two: { address: "0000:03:00", id: "10de:2204" }
+      three: { address: "0000:04:00", OTHER }
+"""
 TWO = """\
   two:
     address: 10.0.0.6
@@ -94,6 +100,15 @@ CASES = [
     ("  vm-2:", "  cluster:", "INVENTORY_DUPLICATE", "cluster", "reserved for provision"),
     ("vmid: 101,", "vmid: 101, gpus: [one],", "INVENTORY_DUPLICATE", "one", "card one of pve"),
     ("      one: {", '      two: { address: "0000:02:00" }\n      one: {', "INVENTORY_DUPLICATE", '"0000:02:00"', "PCI address"),
+    # pools of cards
+    ("    cards:\n", "    card_pools: { any: [one] }\n    cards:\n", "INVENTORY_DUPLICATE", "one", "first by hypervisors.pve"),
+    ("    cards:\n", "    card_pools: { any: [on] }\n    cards:\n", "INVENTORY_REFERENCE", "on", "no card of pve 'on': did you mean one?"),
+    ("    cards:\n", "    card_pools: { any: [] }\n    cards:\n", "INVENTORY_VALUE", "any", "the pool any has no cards"),
+    ("    cards:\n", "    card_pools: { one: [] }\n    cards:\n", "INVENTORY_CONFLICT", "one", "one is a card and a pool of pve"),
+    ("    cards:\n", '    card_pools: { any: [two] }\n    cards:\n      two: { address: "0000:03:00" }\n', "INVENTORY_MISSING_KEY", "two", "card two of the pool any lacks the key 'id'"),
+    ("    cards:\n", OF_TWO.replace("OTHER", 'id: "10de:2684"'), "INVENTORY_CONFLICT", "three", "cards of the pool any differ in `id` or `rom`"),
+    ("    cards:\n", OF_TWO.replace("OTHER", 'id: "10de:2204", functions: [0]'), "INVENTORY_CONFLICT", "functions", "a card of a pool cannot have `functions`"),
+    ("    cards:\n", OF_TWO.replace("OTHER", 'id: "10de:2204", drives_console: true'), "INVENTORY_CONFLICT", "drives_console", "a card of a pool cannot have `drives_console`"),
     ("memory: 1GiB", "memory: 1GiB, nics: [{ mac: BC:24:11:00:00:01 }, { mac: bc:24:11:00:00:01 }]", "INVENTORY_DUPLICATE", "bc:24:11:00:00:01", "MAC address"),
     ("  pve:\n", TWO.replace("OWN", "node: pve"), "INVENTORY_DUPLICATE", "pve", "node name pve is declared twice, first by hypervisors.two"),
     ("address: 10.0.0.5\n", "address: 10.0.0.5\n    node: vm-1\n", "INVENTORY_DUPLICATE", "vm-1", "host name vm-1"),

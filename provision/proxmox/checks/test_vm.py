@@ -374,7 +374,7 @@ def _cards(vm: Vm) -> Iterator[dict[str, str]]:
 
 
 def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
-    """Every declared card or pool is passed by its mapping, or as root by its address, as PCI Express."""
+    """Every declared card is passed through by its mapping, or as root by its address, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
     cards = list(_cards(_read(site, declared)))
     hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]

@@ -186,3 +186,42 @@ def test_an_api_that_is_away_is_asked_by_no_check(inventory: Inventory, tmp_path
     assert {each.subject for each in unsure} >= {"vm"}
     assert len([each for each in unsure if each.message == "pve/api does not answer"]) >= 8
     assert not {"pve/api", "vm/ssh"} & set(machines.asked)
+
+
+POOLED = INVENTORY.replace("profiles:\n", "    card_pools: { any: [one, two] }\nprofiles:\n").replace(
+    "gpus: [one, two]", "gpus: [any]"
+)
+HELD = "vfio-pci holds every passed function of a card whose VM runs; of a pool, of a card for each VM"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "bound", "outcome"),
+    [
+        ("", ("vfio-pci", ""), CheckOutcome.PROVEN),
+        ("", ("", "vfio-pci"), CheckOutcome.PROVEN),
+        ("", ("", ""), CheckOutcome.FAILED),
+        (OTHER.replace("[two]", "[any]"), ("vfio-pci", ""), CheckOutcome.FAILED),
+        (OTHER.replace("[two]", "[any]"), ("vfio-pci", "vfio-pci"), CheckOutcome.PROVEN),
+    ],
+)
+def test_as_many_cards_of_a_pool_are_with_vfio_as_vms_run(
+    tmp_path: Path, nodes: str, bound: tuple[str, str], outcome: CheckOutcome
+) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(POOLED + nodes)
+    slots = ("0000:01:00.0", "0000:02:00.0")
+    rows = [
+        (slot, "0x030000", driver, 7 + at) for at, (slot, driver) in enumerate(zip(slots, bound, strict=True))
+    ]
+    sysfs(tmp_path, *rows)
+    assert check(load(path), Machines(tmp_path, {}), HELD).outcome is outcome
+
+
+def test_a_vm_of_a_pool_has_the_pool_s_mapping(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(POOLED)
+    for entry, outcome in (
+        ("mapping=provision-tiny-any,pcie=1", CheckOutcome.PROVEN),
+        ("mapping=provision-tiny-one,pcie=1", CheckOutcome.FAILED),
+    ):
+        assert check(load(path), Machines(tmp_path, {"hostpci0": entry}), PASSED).outcome is outcome

@@ -232,7 +232,11 @@ def test_a_mapping_is_made_changed_and_removed(pve: Target) -> None:
     pve.loop.settle(second)
     (own,) = (each for each in pve.loop.see(second)[Mappings()] if each.name == second.name)
     assert len(own.entries) == 1
-    assert f"path={dict(second.entry)['path']}" in own.entries[0].split(",")
+    assert f"path={dict(second.entries[0])['path']}" in own.entries[0].split(",")
+    pool = replace(second, entries=(*first.entries, *second.entries))
+    pve.loop.settle(pool)
+    (own,) = (each for each in pve.loop.see(pool)[Mappings()] if each.name == pool.name)
+    assert len(own.entries) == 2
     gone = replace(second, absent=True)
     pve.loop.settle(gone)
     assert second.name not in {each.name for each in pve.loop.see(gone)[Mappings()]}
@@ -249,7 +253,7 @@ def mapping(pve: Target, device: dict[str, object]) -> PciMapping:
         entry["subsystem-id"] = f"{hexadecimal('subsystem_vendor')}:{hexadecimal('subsystem_device')}"
     if int(str(device.get("iommugroup", -1))) >= 0:
         entry["iommugroup"] = str(device["iommugroup"])
-    return PciMapping("pve/api", pve.node, f"{PREFIX}card", tuple(entry.items()))
+    return PciMapping("pve/api", pve.node, f"{PREFIX}card", (tuple(entry.items()),))
 
 
 def test_numbers_that_are_taken_stop_the_tests_before_they_touch_anything(site: Site) -> None:

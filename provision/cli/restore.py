@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import closing
 from typing import Annotated
 
@@ -106,6 +107,6 @@ def _of_run(name: str, host: str, path: str) -> tuple[str, str, str]:
         raise usage(
             "HOST_MISSING",
             f"run {run.id} changed {path} on {', '.join(hosts)}",
-            f"name one of them: `provision restore {run.id} HOST {path}`",
+            f"name one of them: `provision restore {run.id} HOST {shlex.quote(path)}`",
         )
     return file, host or hosts[0], path

@@ -114,3 +114,64 @@ def test_a_run_on_several_hosts_asks_for_one(tmp_path: Path) -> None:
         book.change("one", step, key, (), Result(Verdict.DONE, 0.1))
     book.close()
     assert changed_on(tmp_path / "journal.sqlite", "one", "/etc/a") == ("n1/ssh", "n2/ssh")
+
+
+HOSTILE = (
+    "etc/motd",
+    "../etc/motd",
+    "/etc/../etc/motd",
+    "/etc/./motd",
+    "/etc//motd",
+    "/etc/motd/",
+    "/etc/motd\n/etc/shadow",
+    "/etc/motd\r",
+    "/etc/\x1b]0;owned\x07motd",
+    "/etc/\x1b[2Jmotd",
+    "/etc/\x9b31mmotd",
+    "/etc/\u202emotd",
+    "/etc/motd\x7f",
+    "/etc/\udcffmotd",
+    "/etc/mo\\td",
+    "/etc/motd; id",
+    "/etc/$(id)",
+    "/etc/`id`",
+    "/etc/motd*",
+    "/" + "a" * 5000,
+    "~/motd",
+    " ",
+)
+
+
+@pytest.mark.parametrize("host", ["n1", "n1\x1b[2J", "-n1", "n1/ssh", "../n1"])
+def test_no_hostile_path_changes_a_file_or_reaches_the_terminal(
+    models: ModelSite, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], host: str
+) -> None:
+    monkeypatch.setattr("provision.cli.restore.settle", lambda _context, _name: models.inventory)
+    monkeypatch.setattr("provision.cli.restore.open_site", lambda _inventory: models.site())
+    before = models.dump()
+    for path in HOSTILE:
+        assert main.main(["restore", "--yes", "--", "one.yaml", host, path]) in {1, 64}, ascii(path)
+        said = capfd.readouterr()
+        assert "Traceback" not in said.err, ascii(path)
+        assert "defect" not in said.err.lower(), ascii(path)
+        lines = (said.out + said.err).split("\n")
+        assert [line for line in lines if not line.isprintable()] == [], ascii(path)
+    assert models.dump() == before
+
+
+def test_a_command_to_paste_quotes_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = tmp_path / "journal.sqlite", "/etc/$(id) a"
+    book = Journal(file, file="one.yaml")
+    book.begin("20261201-120000-abcdef", "lab", "apply", "me")
+    for node in ("n1", "n2"):
+        key = f"{node}/ssh:file:{path}"
+        book.change(
+            "20261201-120000-abcdef", StepId("host_resources", node), key, (), Result(Verdict.DONE, 0.1)
+        )
+    book.close()
+    for module in ("restore", "history"):
+        monkeypatch.setattr(f"provision.cli.{module}.journal_file", lambda: file)
+    assert main.main(["restore", "last", path, "--yes"]) == 64
+    assert "restore 20261201-120000-abcdef HOST '/etc/$(id) a'" in " ".join(capsys.readouterr().err.split())

@@ -173,6 +173,12 @@ FAILURES: tuple[Failure, ...] = (
         "See what the VM does on its console, then run the command again.",
     ),
     _failure(
+        "NO_QUORUM",
+        r"no quorum",
+        "The cluster has no quorum, so that nothing can be changed. See which nodes are missing:"
+        " `pvecm status`, and bring them up. Then run the command again.",
+    ),
+    _failure(
         "HOST_UNREACHED",
         r"hostname lookup '([^']*)' failed",
         "Proxmox VE has no node {0}. Correct `node` of the hypervisor: upper and lower case differ.",

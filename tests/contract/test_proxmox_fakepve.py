@@ -1,6 +1,19 @@
 """Create, change, start, stop and delete against fakepve: a second opinion on configs, digests and tasks.
 
-What fakepve gets wrong or lacks (permissions, mappings, downloads, hostpci, resize) is not asked of it.
+What fakepve 0.5.0 gets wrong or lacks, compared with Proxmox VE 9.2.11; nothing of this is asked of it:
+
+- It takes `onboot=True`; Proxmox VE refuses that with 400.
+- `hostpci` is not validated: a missing device, a card in use and pcie on i440fx are taken.
+- `hardware/pci`, mappings, `cloudinit`, roles, users, tokens and ACLs answer filler; writes change nothing.
+- Everybody may do everything until its Python API grants something.
+- Downloads never fail, whatever the checksum, the address or the name of the file; every file has 1 MiB.
+- A start never fails because of a missing bridge or card, or too many cores.
+- `lock=backup` in a configuration stops nothing.
+- No task ends in `WARNINGS: n` or `unexpected status`.
+- With `time_scale` 0, tasks end before their identifiers are sent: `lock: create` is never seen.
+- After a change `cores` is text; an unknown node has an empty list; an unknown path answers 404.
+
+The lab's API answers these, and `tests/contract/test_any_pve.py` asks a real Proxmox VE.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ TEXTS = [
     ("download failed: exit code 8", "IMAGE_DOWNLOAD", "URL"),
     ("unable to create VM 102 - VM 102 already exists on node 'pve1'\n", "VMID_TAKEN_FOREIGN", "102"),
     ("VM quit/powerdown failed - got timeout", "VM_TIMEOUT", "console"),
+    ("cluster not ready - no quorum?", "NO_QUORUM", "pvecm status"),
     ("hostname lookup 'PVE9' failed - failed to get address info for: PVE9", "HOST_UNREACHED", "PVE9"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from ipaddress import IPv4Network
 
 from provision.inventory.models.cluster import K3s, Sharing
@@ -81,6 +82,7 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
     if not servers and not _any_written_server(inventory, findings):
         findings.add("INVENTORY_REFERENCE", "no node has `k3s: server`", ("k3s",), on_key=True)
     _servers(k3s, servers, findings)
+    _registries(k3s, findings)
     if k3s.snapshots is not None and longest_gap(k3s.snapshots.schedule) is None:
         findings.add(
             "INVENTORY_VALUE",
@@ -111,6 +113,19 @@ def _helm(inventory: Inventory, findings: Findings) -> None:
         findings.lacks("helm's backend cli", "version", path, remedy="declare a release, or `binary`")
     elif len(keys) > 1:
         findings.conflict("helm has one origin: 'version' or 'binary'", (*path, "binary"))
+
+
+def _registries(k3s: K3s, findings: Findings) -> None:
+    """Mirrors and logins of `sources` join those of k3s, so that both are tables of tables."""
+    for key in ("mirrors", "configs"):
+        path = ("k3s", "registries", key)
+        table = k3s.registries.get(key, {})
+        if not isinstance(table, Mapping):
+            findings.add("INVENTORY_VALUE", f"expected a table of registries as {key!r}", path)
+            continue
+        for name, value in table.items():
+            if not isinstance(value, Mapping):
+                findings.add("INVENTORY_VALUE", f"expected a table of settings of {name!r}", (*path, name))
 
 
 def _servers(k3s: K3s, servers: list[str], findings: Findings) -> None:

@@ -26,6 +26,10 @@ def nodes(count: int) -> str:
         (3, "endpoint: 10.0.0.100", ""),
         (1, "config: { secrets-encryption: true }", ""),
         (1, "datastore: etcd", ""),
+        (1, "registries: { configs: null }", "expected a table of registries as 'configs'"),
+        (1, "registries: { mirrors: [docker.io] }", "expected a table of registries as 'mirrors'"),
+        (1, "registries: { configs: { nvcr.io: null } }", "expected a table of settings of 'nvcr.io'"),
+        (1, "registries: { configs: { nvcr.io: {} }, mirrors: {} }", ""),
     ],
 )
 def test_what_a_cluster_cannot_be_is_refused(loads: Loads, servers: int, k3s: str, words: str) -> None:

@@ -13,7 +13,7 @@ from provision.proxmox import formats, names
 from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.host_facts import VmDevice
 from provision.proxmox.pci_entries import Functions, PciEntries, held_now
-from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms, own_vm
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
@@ -55,9 +55,10 @@ def claimed(evidence: Evidence) -> list[Finding]:
                 if owner.vmid != vmid and held[vmid] & _functions(hypervisor, entries, card):
                     findings.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
             findings += _unreadable(evidence, hypervisor, entries, nodes, theirs)
+        off = {each.vmid for each in vms} - running
         for pool in hypervisor.card_pools:
             users = [node for node in nodes if pool in node.cards]
-            findings += _exhausted(evidence, hypervisor, entries, pool, users, running, held)
+            findings += _exhausted(evidence, hypervisor, entries, pool, users, off, held)
     return findings
 
 
@@ -67,7 +68,7 @@ def _exhausted(
     entries: PciEntries,
     pool: str,
     users: Sequence[Node],
-    running: AbstractSet[int],
+    off: AbstractSet[int],
     held: Mapping[int, Functions],
 ) -> Iterator[Diagnostic]:
     """Yield a problem if more VMs run, or shall run, with a card of a pool than it has free ones."""
@@ -80,7 +81,7 @@ def _exhausted(
         for card in cards
         if vmid not in own and functions & _functions(hypervisor, entries, card)
     }
-    runs = [node for node in users if _runs(evidence, hypervisor, node, running)]
+    runs = [node for node in users if _runs(node, off)]
     if len(runs) <= len(cards) - len(others):
         return
     rows = [f"{node.name} (VM {node.vmid}) takes a card of it" for node in runs]
@@ -96,11 +97,9 @@ def _exhausted(
     )
 
 
-def _runs(evidence: Evidence, hypervisor: Hypervisor, node: Node, running: AbstractSet[int]) -> bool:
-    """Whether a VM holds a card after this run: one that is made now is started once."""
-    if node.power_state != "unmanaged":
-        return node.power_state == "running"
-    return node.vmid in running or own_vm(evidence, hypervisor, node) is None
+def _runs(node: Node, off: AbstractSet[int]) -> bool:
+    """Whether a VM has a card after this run: one that is not there yet is made, and started once."""
+    return node.vmid not in off if node.power_state == "unmanaged" else node.power_state == "running"
 
 
 def _devices(evidence: Evidence, hypervisor: Hypervisor) -> dict[int, list[VmDevice]]:

@@ -162,6 +162,20 @@ def test_a_vm_that_is_off_takes_no_card(world: World) -> None:
     assert {number: vm.running for number, vm in world.pve.vms.items()} == {101: True, 102: True, 103: False}
 
 
+def test_a_vm_that_is_there_and_off_counts_only_if_it_shall_run(world: World) -> None:
+    both = pool("one", "two", nodes=UNMANAGED).replace("gpus: [any] }", "gpus: [any], power: unmanaged }")
+    world.write(both)
+    assert world.apply().exit_code == 0
+    world.pve.vms[103].running = False
+    world.write(both.replace("[one, two]", "[one]"))
+    assert world.plan().refusals == ()
+    world.write(pool("one", nodes=UNMANAGED).replace("power: unmanaged", "power: stopped"))
+    assert world.plan().refusals == ()
+    world.pve.vms[103].running = True
+    world.write(both.replace("[one, two]", "[one]"))
+    assert [problem.code for problem in world.plan().refusals] == ["GPU_POOL_EXHAUSTED"]
+
+
 def test_a_mapping_that_lost_a_card_is_corrected_before_a_vm_starts(world: World) -> None:
     assert world.apply().exit_code == 0
     world.pve.mappings[MAPPING].pop()

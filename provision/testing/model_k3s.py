@@ -28,6 +28,7 @@ from provision.testing.model_state import HostState, ModelFile, OperationFailedE
 
 UNITS = (paths.SERVER, paths.AGENT)
 CERTIFICATE = f"{paths.DATA}/server/tls/serving-kube-apiserver.crt"
+KUBELET = f"{paths.DATA}/agent/client-kubelet.crt"
 
 
 def started(state: HostState, name: str) -> None:
@@ -49,6 +50,8 @@ def started(state: HostState, name: str) -> None:
         if "cluster-init: true" in config or "\nserver: " in config:
             state.commands.setdefault("etcd-snapshots", {"etcd-snapshot-1": b"600 4096"})
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
+    else:
+        state.files[KUBELET] = ModelFile(b"valid")
     state.commands["k3s-started"] = {"config": config.encode()}
     state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
     state.files[runtimes.CONTAINERD] = ModelFile(_containerd(state))
@@ -167,7 +170,7 @@ def remove(state: HostState, op: RemoveK3s) -> None:
 def leave(state: HostState, op: LeaveCluster) -> None:
     """Stop a unit, and remove what makes the machine a member."""
     state.units[op.unit].active = False
-    files = (paths.PASSWORD.path, paths.FULL_TOKEN.path, paths.FULL_AGENT_TOKEN.path, CERTIFICATE)
+    files = (paths.PASSWORD.path, paths.FULL_TOKEN.path, paths.FULL_AGENT_TOKEN.path, CERTIFICATE, KUBELET)
     for path in (*files, f"{paths.DATASTORE.path}/state.db"):
         state.files.pop(path, None)
 
@@ -239,8 +242,8 @@ def _environment(state: HostState, name: str) -> tuple[int, str]:
     return 0, "".join(f"{line.replace(chr(34), '')}\n" for line in lines if "=" in line)
 
 
-def _certificate(state: HostState) -> tuple[int, str]:
-    expires = state.text(CERTIFICATE) != "valid"
+def _certificate(state: HostState, path: str) -> tuple[int, str]:
+    expires = state.text(path) != "valid"
     return int(
         expires
     ), f"notAfter=Dec 1 06:00:00 2027 GMT\nCertificate will {'' if expires else 'not '}expire\n"
@@ -271,7 +274,7 @@ COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
     (r"p=\$\(systemctl show -p MainPID --value -- (k3s\S*)\) .* cat /proc/\$p/limits", _process),
     (r"p=\$\(systemctl show -p MainPID --value -- (k3s\S*)\) .* < /proc/\$p/environ", _environment),
     (r"date '\+now %s'; .* stat -c 'taken %Y' -- (\S+)/\* .*", _snapshot_ages),
-    (r"openssl x509 -noout -enddate -checkend .*", _certificate),
+    (r"openssl x509 -noout -enddate -checkend \d+ -in (\S+)", _certificate),
 )
 """What the commands of checks answer, by their form."""
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import Options
 from provision.engine.model import RunReport
 from provision.k3s import paths
 from provision.testing.model_host import ModelFile
+from provision.testing.model_k3s import KUBELET
 from tests.model.k3s_site import PAIR, TRIO, K3sSite
 
 ENDPOINT = ", endpoint: 198.51.100.100"
@@ -192,3 +194,20 @@ def test_a_machine_with_a_new_disk_joins_under_its_old_name(trio: K3sSite, name:
     assert node is not None
     assert node["status"]["nodeInfo"]["machineID"] != "a" * 32
     assert trio.plan().empty
+
+
+def test_an_agents_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path)
+    assert site.apply().exit_code == 0
+    site.verifier = None  # the real checks
+    told: dict[bytes, str] = {}
+    for content in (b"valid", b"soon"):
+        site.hosts["a1/ssh"].state.files[KUBELET].content = content
+        checks = site.verify(Options(targets=("a1",))).checks
+        told[content] = next(
+            f"{one.outcome} {one.message}"
+            for one in checks
+            if (one.check, one.subject) == ("test_k3s_certificate", "a1")
+        )
+    assert told[b"valid"].startswith("proven")
+    assert "a restart of k3s renews it" in told[b"soon"], told

@@ -5,6 +5,7 @@ Sources: docs.k3s.io (server and agent options, HA embedded etcd, private regist
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,11 +114,16 @@ def _common(node: Node, interface: str) -> dict[str, Any]:
     return config
 
 
+_RESERVED = re.compile(r"(?:.*\.)?(?:kubernetes|k8s)\.io/.*").fullmatch
+"""Labels of Kubernetes itself: with most of them no kubelet starts (k3s-io/k3s#10916), so none registers."""
+
+
 def registration(node: Node) -> Mapping[str, Any]:
-    """Return what counts only when the node registers; later changes go through the API."""
+    """Return what counts only when the node registers; all other labels and changes go through the API."""
     values: dict[str, Any] = {}
-    if node.labels:
-        values["node-label"] = [f"{key}={value}" for key, value in node.labels.items()]
+    labels = [f"{key}={value}" for key, value in node.labels.items() if not _RESERVED(key)]
+    if labels:
+        values["node-label"] = labels
     if node.taints:
         values["node-taint"] = list(node.taints)
     return values

@@ -8,7 +8,9 @@ import pytest
 
 from provision.api import Options
 from provision.engine.model import RunReport
+from provision.inventory.models.node import Node
 from provision.k3s import paths
+from provision.k3s.configuration import registration
 from provision.testing.model_host import ModelFile
 from provision.testing.model_k3s import KUBELET
 from tests.model.k3s_site import PAIR, TRIO, K3sSite
@@ -211,3 +213,33 @@ def test_an_agents_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
         )
     assert told[b"valid"].startswith("proven")
     assert "a restart of k3s renews it" in told[b"soon"], told
+
+
+def test_labels_of_kubernetes_itself_come_through_the_api_alone(tmp_path: Path) -> None:
+    labels = "labels: { node-role.kubernetes.io/worker: 'true', nvidia.com/gpu.workload: x, plain: y }"
+    site = K3sSite(tmp_path, PAIR.replace("k3s: agent }", f"k3s: agent, {labels} }}"))
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    text = site.text("a1", paths.REGISTRATION)
+    assert "node-role" not in text, "no kubelet starts with it"
+    assert "nvidia.com/gpu.workload=x" in text
+    node = site.cluster.get("Node", "a1")
+    assert node is not None
+    assert node["metadata"]["labels"]["node-role.kubernetes.io/worker"] == "true"
+    assert site.plan().empty
+
+
+@pytest.mark.parametrize(
+    ("label", "registers"),
+    [
+        ("topology.kubernetes.io/zone", False),
+        ("kubernetes.io/role", False),
+        ("x.k8s.io/a", False),
+        ("my-kubernetes.io/a", True),
+        ("kubernetes.io.example.org/a", True),
+        ("rack", True),
+    ],
+)
+def test_which_labels_a_node_registers_with(label: str, *, registers: bool) -> None:
+    node = Node(address="198.51.100.1", labels={label: "a"})
+    assert bool(registration(node)) is registers

@@ -75,7 +75,8 @@ def test_k3s_version(host: Host, k3s: K3s) -> None:
 def _private_files(declared: Node, k3s: K3s, inventory: Inventory) -> list[str]:
     """Return the files that may hold tokens, keys, logins of registries, or a proxy's password."""
     names = ["token", "config.yaml"]
-    names += ["config.yaml.d/50-registration.yaml"] if declared.labels or declared.taints else []
+    own = [key for key in declared.labels if not re.match(r"([^/]*\.)?(kubernetes|k8s)\.io/", key)]
+    names += ["config.yaml.d/50-registration.yaml"] if own or declared.taints else []
     sources = inventory.sources
     names += ["registries.yaml"] if k3s.registries or sources.registries or sources.logins else []
     if declared.k3s == "server":

@@ -73,7 +73,7 @@ class HostNics:
         """
         wanted = set(functions)
         names = self.interfaces(wanted)
-        found = [row for name in names for row in self._of_interface(name)]
+        found = [row for name in names for row in self._of_interface(name, set())]
         found += [
             f"{port} is a port of {bridge} in /etc/network/interfaces"
             for bridge, of_bridge in ports.items()
@@ -84,15 +84,16 @@ class HostNics:
         found += [f"virtual function {child} is passed with it" for child in children if child not in wanted]
         return tuple(dict.fromkeys(found))
 
-    def _of_interface(self, name: str, seen: tuple[str, ...] = ()) -> Iterator[str]:
+    def _of_interface(self, name: str, visited: set[str]) -> Iterator[str]:
+        visited.add(name)
         for address in self.addresses.get(name, ()):
             is_link = address.partition("/")[0] in self.corosync
             yield f"{name} has {address}{', a link of corosync' if is_link else ''}"
         yield from (f"{name} has {route}" for route in self.routes.get(name, ()))
         for upper in self.uppers.get(name, ()):
             yield f"{name} is a part of {upper}"
-            if upper not in seen:
-                yield from self._of_interface(upper, (*seen, upper))
+            if upper not in visited:
+                yield from self._of_interface(upper, visited)
 
 
 def host_nics(text: str) -> HostNics | None:

@@ -78,3 +78,12 @@ def test_an_answer_that_is_cut_off_is_unknown(cut: int) -> None:
 def test_links_in_a_circle_and_odd_lines_are_read() -> None:
     text = "nic a /x/0000:01:00.0\nupper a b\nupper b a\nnic\nupper x\naddress y\ndefault\n\nend\n"
     assert facts(text).uses({"0000:01:00.0"}, {}) == ("a is a part of b", "b is a part of a")
+
+
+def test_interfaces_that_are_all_made_of_each_other_are_looked_at_once() -> None:
+    names = [f"n{number}" for number in range(60)]
+    uppers = {name: tuple(other for other in names if other != name) for name in names}
+    nics = HostNics({"n0": "0000:01:00.0"}, uppers, addresses={"n59": ("198.51.100.1/24",)})
+    rows = nics.uses(["0000:01:00.0"], {})
+    assert "n59 has 198.51.100.1/24" in rows
+    assert len(rows) == 60 * 59 + 1

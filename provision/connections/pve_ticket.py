@@ -24,6 +24,10 @@ LIFETIME = 3600.0
 """Seconds after which another ticket is asked for."""
 
 
+class _UnauthorizedError(Permanent):
+    """A login or a ticket was refused; nothing was done."""
+
+
 class _Signature:
     """Signs requests; it has what proxmoxer's session reads of its own kinds of logins."""
 
@@ -71,6 +75,14 @@ class TicketConnection(PveConnection):
         """
         if time.monotonic() - self._since > LIFETIME:
             self.close()
+        has_ticket = self._session is not None
+        try:
+            return super().request(method, path, data)
+        except _UnauthorizedError:
+            self.close()
+            if not has_ticket:
+                raise
+        # The ticket ended before its time: the clock was set, or the host has new keys.
         return super().request(method, path, data)
 
     def _open(self) -> Any:
@@ -110,8 +122,8 @@ class TicketConnection(PveConnection):
             return self._refused(str(error.content or error.status_message or "").strip())
         return super()._refusal(method, path, error)
 
-    def _refused(self, reason: str) -> Permanent:
-        return Permanent(
+    def _refused(self, reason: str) -> _UnauthorizedError:
+        return _UnauthorizedError(
             Diagnostic(
                 "ROOT_LOGIN_FAILED",
                 f"{self._endpoint.url} does not log in {ROOT}: {reason}",

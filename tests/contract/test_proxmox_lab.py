@@ -144,6 +144,29 @@ def test_a_creation_whose_worker_died_is_known_as_ours(loop: Loop, site: Site) -
     site.lab.tasks.wait(upid, 20)
 
 
+def test_a_creation_that_outlives_its_controller_is_finished_by_the_next_run(loop: Loop, site: Site) -> None:
+    loop.settle(image(site))
+    vm = replace(machine(DISKS), passed=(), cloud_init=None)
+    gate = site.guests.import_gate = threading.Event()
+    remedy = vm.fix(loop.see(vm))
+    assert isinstance(remedy, ApiCall)
+    creation = remedy.requests[0]
+    upid = str(loop.driver._connection.request(creation.method, creation.path, creation.data))
+    # The controller is killed here, before it has read the task.
+    state = loop.see(vm)[VmConfig(203)]
+    assert isinstance(state, VmState)
+    assert state.creation == Creation(upid, own=True, running=True)
+    assert vm.foreign(state) is not None, "what its worker still makes is left alone"
+    gate.set()
+    site.lab.tasks.wait(upid, 20)
+    loop.settle(vm)
+    node = site.by_token().nodes("pve")
+    assert [guest["vmid"] for guest in node.qemu.get()] == [203]
+    disks = [str(volume["volid"]) for volume in node.storage(DISKS).content.get()]
+    config = loop.see(vm)[VmConfig(203)].config
+    assert sorted(disks) == sorted(config[slot].partition(",")[0] for slot in ("scsi0", "efidisk0"))
+
+
 def test_the_lab_s_token_may_do_all_that_we_need(loop: Loop) -> None:
     rights = loop.driver.answer(frozenset({Permissions()}), Cancel())[Permissions()]
     assert isinstance(rights, Rights)

@@ -111,3 +111,20 @@ def test_a_login_that_fails_passes_nothing(
         of_server(server).request("PUT", CONFIG, {"hostpci0": "x"})
     assert words in str(caught.value.diagnostics[0])
     assert len(server.seen) == 1
+
+
+def test_a_ticket_that_ended_is_asked_for_again_once(server: Server) -> None:
+    ended = (401, "permission denied - invalid PVE ticket", {"data": None})
+    server.answers = [(200, "OK", TICKET), (200, "OK", {"data": 1}), ended, (200, "OK", TICKET)]
+    server.answers += [(200, "OK", {"data": 2})]
+    root = of_server(server)
+    assert [root.request("PUT", CONFIG, {"hostpci0": "x"}) for _ in range(2)] == [1, 2]
+    assert [path.rpartition("/")[2] for _, path, *_ in server.seen] == [
+        *("ticket", "config"),
+        *("config", "ticket", "config"),
+    ]
+    server.seen.clear()
+    server.answers = [ended, (401, "authentication failure", {"data": None})]
+    with pytest.raises(Permanent, match="ROOT_LOGIN_FAILED"):
+        root.request("PUT", CONFIG, {"hostpci0": "x"})
+    assert len(server.seen) == 2, "a password that is wrong now is sent once"

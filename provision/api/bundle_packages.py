@@ -208,7 +208,7 @@ class _Part:
         archive, *names = place.parts
         part = next((one for one in self.release.parts if one.archive == archive), None)
         if part is None or ".." in names or names[:1] in ([], ["dists"]):  # an index names what it likes
-            raise _unreadable(f"the package index lists {str(place)!r:.200}, which is no place for a package")
+            raise _unreadable(f"the package index lists {str(place)!r:.200}: no place for a package")
         inner = quote("/".join(names), safe="/+~:")
         url = f"{mirror_of(self.inventory, part).rstrip('/')}/{inner}"
         is_new = self._fetch(url, f"{PACKAGES}/{place}", file.sha256, file.size)

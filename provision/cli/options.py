@@ -54,9 +54,7 @@ Allow = Annotated[
         autocompletion=complete_effect,
     ),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Ask nothing. Is no consent for effects: see --allow.")
-]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing. Does not allow effects: see --allow.")]
 Json = Annotated[bool, typer.Option("--json", help="Print events, one JSON object a line.")]
 Full = Annotated[bool, typer.Option("--full", help="Show whole values and contents.")]
 Playbook = Annotated[

@@ -16,7 +16,7 @@ from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations, read_
 
 # The last line of a file that a person wrote may have no end: `echo` gives it one.
 SHOW = r"""
-command -v uci >/dev/null 2>&1 || { echo 'uci is not installed: this is no OpenWrt' >&2; exit 1; }
+command -v uci >/dev/null 2>&1 || { echo 'uci is not installed: this is not OpenWrt' >&2; exit 1; }
 shown=$(uci show dhcp)
 printf '%s\n' "$shown"
 files=$(printf '%s\n' "$shown" | sed -n "s/^dhcp\.[^.]*\.leasefile='\(.*\)'$/\1/p")

@@ -96,7 +96,7 @@ def _reserved_for(site: Site, machine: str) -> tuple[str, str]:
     if hypervisor is None:
         node = site.inventory.nodes[machine]
         if not node.is_virtual or not node.nics:
-            raise NotDeclared("it is no VM with a network device")
+            raise NotDeclared("it is not a VM with a network device")
         return str(node.address), _mac(site.host(f"{machine}/ssh"), str(node.address))
     if not hypervisor.reserve_address:
         raise NotDeclared("its address is not reserved")

@@ -10,7 +10,7 @@ from provision.hosts.operations.placement import ANY, FUNCTIONS, placed, saved_n
 
 # "$1" is the type that stat(1) says in hex, then come mode, user and group.
 _TASK = """set -- $provision_before
-[ ! -L "$b" ] && [ ! -d "$b" ] || provision_no "$p is no file any more"
+[ ! -L "$b" ] && [ ! -d "$b" ] || provision_no "$p is not a file any more"
 provision_stage @PREFIX@
 cat <&3 >"$n"
 chown -h -- "$3:$4" "$n"

@@ -74,7 +74,7 @@ def _cluster(evidence: Evidence, hypervisor: Hypervisor, facts: RebootFacts) -> 
             "Bring more nodes or a quorum device up first, or set HA resources to `ignored` for the time:"
             " `ha-manager set SID --state ignored`."
             if facts.ha
-            else "Nothing can be changed on the other nodes meanwhile. A quorum device helps:"
+            else "Nothing can be changed on the other nodes during the reboot. A quorum device helps:"
             " `pvecm qdevice setup ADDRESS`.",
             Severity.ERROR if facts.ha else Severity.WARNING,
         )

@@ -298,7 +298,7 @@ def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
     node = inventory.nodes[subject.name]
     hypervisor = inventory.hypervisor_of(node)
     if hypervisor is None:
-        raise ValueError(f"{node.name} is no VM")
+        raise ValueError(f"{node.name} is not a VM")
     return node, hypervisor
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -210,3 +212,38 @@ def test_a_node_is_called_as_proxmox_calls_it(tmp_path: Path, name: str, valid: 
     else:
         with pytest.raises(UsageError):
             load_inventory(tmp_path / "site.yaml")
+
+
+VM_NAMES = (
+    # whether Proxmox VE takes it (`dns-name` of PVE/JSONSchema.pm: labels with dots between them)
+    ("web", True),
+    ("WEB-01", True),
+    ("Gaming.lan", True),
+    ("a.b.c.d", True),
+    ("a--b", True),
+    ("7", True),
+    ("0x10", True),
+    ("xn--grn-hoa", True),
+    ("a" * 63, True),
+    ("web_1", False),
+    ("-web", False),
+    ("web-", False),
+    ("web..lan", False),
+    (".web", False),
+    ("web.", False),
+    ("web.-lan", False),
+    ("web 1", False),
+    ("grün", False),
+    ("web/1", False),
+    ("web\n", False),
+    ("", False),
+)
+
+
+def test_a_vm_is_called_as_proxmox_calls_it(tmp_path: Path) -> None:
+    for name, valid in VM_NAMES:
+        World(tmp_path).write(INVENTORY.replace("vmid: 102,", f"vmid: 102, vm_name: {json.dumps(name)},"))
+        taken = None
+        with suppress(UsageError):
+            taken = load_inventory(tmp_path / "site.yaml").nodes["vm-gpu"].vm_name
+        assert taken == (name if valid else None), name

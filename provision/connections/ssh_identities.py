@@ -201,6 +201,12 @@ def _public_part(data: bytes) -> bytes | None:
 @lru_cache(maxsize=64)
 def _private_key(path: Path, stamp: int) -> paramiko.PKey:
     import paramiko  # noqa: PLC0415 - slow
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow
 
     del stamp  # part of the cache's key: a changed file is read again
-    return paramiko.PKey.from_path(path)
+    try:
+        return paramiko.PKey.from_path(path)
+    except TypeError as error:  # by which cryptography says that it lacks the passphrase
+        raise paramiko.PasswordRequiredException(str(error)) from error
+    except UnsupportedAlgorithm as error:  # a key of a security token (`sk-`): only the agent can use it
+        raise paramiko.SSHException(str(error)) from error

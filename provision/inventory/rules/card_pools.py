@@ -40,7 +40,7 @@ def check(
         ]
         if len(nodes) > len(aliases):
             findings.conflict(
-                f"{len(nodes)} VMs that shall run take a card of the pool {name}, which has {len(aliases)}:"
+                f"{len(nodes)} VMs that must run take a card of the pool {name}, which has {len(aliases)}:"
                 f" {', '.join(nodes)}",
                 path,
                 remedy="add cards to the pool, or stop VMs: `power: stopped`",

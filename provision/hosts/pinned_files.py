@@ -133,7 +133,7 @@ def _parsed(root: Path, manifest: Path, _size: int, _changed: int) -> tuple[Bund
         rows = json.loads(manifest.read_text())["files"]
         return tuple(
             BundledFile(
-                _within(root, str(row["path"])),
+                _within(root, str(row["path"]), f"{PACKAGES}/" if row.get("hosts") else ""),
                 str(row["sha256"]),
                 tuple(map(str, row.get("images", ()))),
                 str(row.get("release", "")),
@@ -145,9 +145,13 @@ def _parsed(root: Path, manifest: Path, _size: int, _changed: int) -> tuple[Bund
         return None
 
 
-def _within(root: Path, path: str) -> Path:
-    """Return a file of a bundle; a manifest of somebody else must not send other files to hosts."""
-    if path.startswith("/") or ".." in path.split("/"):
+def _within(root: Path, path: str, folder: str) -> Path:
+    """Return a file of a bundle; a manifest of somebody else must not send other files to hosts.
+
+    Its path is one on hosts, too: a line of plain text.
+    """
+    is_plain = path.isprintable() and "\\" not in path and path.startswith(folder)
+    if path.startswith("/") or ".." in path.split("/") or not is_plain:
         raise ValueError(path)
     return root / path
 

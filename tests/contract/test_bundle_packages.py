@@ -31,6 +31,7 @@ from provision.hosts.resources.package import Package, PackageState, PackageStat
 from provision.hosts.roles import base_os
 from provision.inventory import Inventory, Subject
 from provision.testing.model_host import ModelHost, guest_state
+from provision.values.errors import UsageError
 from tests.contract.apt_archive import Archive, new_archive
 from tests.unit.hosts.roles.test_shipped_inventories import resources_of
 
@@ -246,6 +247,26 @@ def test_a_bundle_that_was_cut_takes_the_mirror_as_it_is_now(site: Path, archive
     archive.publish(*SUITES)
     make(site)
     assert "apt/debian/pool/main/tool_1.1_amd64.deb" in rows(bundle)
+
+
+@pytest.mark.parametrize(
+    "place", ["elsewhere/x.deb", "apt/debian/a\nb.deb", "apt/debian/\x1b[2J.deb", "apt/a\\b"]
+)
+def test_a_manifest_names_no_other_place_for_packages(
+    site: Path, web: tuple[str, list[str]], place: str
+) -> None:
+    bundle = make(site)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    row = next(row for row in manifest["files"] if row["path"].endswith("tool_1.0_amd64.deb"))
+    file = bundle / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(bundle / row["path"], file)
+    site.write_text(_text(web[0], f'mode: bundle, bundle: "{bundle}"'))
+    assert _resources(load(site), "n1")
+    row["path"] = place
+    (bundle / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    with pytest.raises(UsageError, match="BUNDLE_UNREADABLE"):
+        _resources(load(site), "n1")
 
 
 def test_a_package_that_the_archive_does_not_have_is_named(

@@ -144,7 +144,7 @@ def test_a_creation_whose_worker_died_is_known_as_ours(loop: Loop, site: Site) -
     site.lab.tasks.wait(upid, 20)
 
 
-def test_a_creation_that_outlives_its_controller_is_finished_by_the_next_run(loop: Loop, site: Site) -> None:
+def test_the_next_run_finishes_a_creation_that_outlives_its_controller(loop: Loop, site: Site) -> None:
     loop.settle(image(site))
     vm = replace(machine(DISKS), passed=(), cloud_init=None)
     gate = site.guests.import_gate = threading.Event()

@@ -173,6 +173,7 @@ class ModelSite:
         }
         self.life = Life()
         self.images: dict[str, int] = {}
+        self.taken: dict[str, list[tuple[str, str]]] = {}
         self.arguments: dict[str, str] = {}
         self.is_shared = True
         self.shown: dict[tuple[str, int], frozenset[str]] = {}
@@ -272,7 +273,15 @@ class ModelSite:
     def _pass_cards(self, node: Node, driver: str) -> list[ModelFunction]:
         """Give the cards of a VM to a driver of the hypervisor, and return them as the guest has them."""
         hypervisor = self.inventory.hypervisors[str(node.hypervisor)]
-        slots = [hypervisor.cards[alias].address for alias in node.cards]
+        if driver:  # of a pool, the first card that no other VM has
+            others = {taken for name, cards in self.taken.items() if name != node.name for taken in cards}
+            pools = (
+                [hypervisor.cards[card].address for card in hypervisor.cards_of(alias)]
+                for alias in node.cards
+            )
+            free = ([(hypervisor.name, slot) for slot in pool] for pool in pools)
+            self.taken[node.name] = [next(card for card in pool if card not in others) for pool in free]
+        slots = [slot for _, slot in self.taken.get(node.name, ())]
         host = self.hosts[f"{hypervisor.name}/ssh"].state
         functions = [function for function in host.functions if function.pci.slot in slots]
         for function in functions:

@@ -62,6 +62,49 @@ def test_nodes_of_a_cluster_write_one_mapping_without_losing_an_entry(make: Make
     assert changes(models) == []
 
 
+def test_nodes_of_a_cluster_have_a_pool_each_by_one_mapping(tmp_path: Path) -> None:
+    text = inventory(2, 4).replace(", power: running }", ", power: running, gpus: [any] }")
+    for number in (1, 2):
+        card = f'      gpu: {{ address: "0000:0{number}:00", id: "10de:2204" }}\n'
+        assert card in text
+        other = card.replace("gpu:", "other:").replace(f"0{number}:00", f"1{number}:00")
+        text = text.replace(card, f"{card}{other}    card_pools: {{ any: [gpu, other] }}\n")
+    models = ModelSite(load(write(tmp_path, text)), tmp_path / "state", checks=True)
+    first, second = models.apis.values()
+    second.mappings, second.descriptions = first.mappings, first.descriptions
+    report = models.apply()
+    assert [(str(step.id), step.diagnostics) for step in report.steps if step.diagnostics] == []
+    ((name, entries),) = first.mappings.items()
+    assert name == "provision-many-any"
+    assert sorted(tuple(entry.split(",")[:2]) for entry in entries) == [
+        ("node=pve1", "path=0000:01:00"),
+        ("node=pve1", "path=0000:11:00"),
+        ("node=pve2", "path=0000:02:00"),
+        ("node=pve2", "path=0000:12:00"),
+    ]
+    held = {
+        f.pci.slot: f.driver for host in ("pve1", "pve2") for f in models.hosts[f"{host}/ssh"].state.functions
+    }
+    assert {slot for slot, driver in held.items() if driver == "vfio-pci"} == {
+        "0000:01:00",
+        "0000:11:00",
+        "0000:02:00",
+        "0000:12:00",
+    }
+    assert changes(models) == []
+    checks = {"test_cards_of_running_vms_are_with_vfio", "test_mappings", "test_card_is_passed_through"}
+    outcomes = [
+        (check.check, str(check.outcome)) for check in models.verify().checks if check.check in checks
+    ]
+    assert sorted(outcomes) == sorted(
+        [
+            (check, "proven")
+            for check in checks
+            for _ in range(4 if check == "test_card_is_passed_through" else 2)
+        ]
+    )
+
+
 def test_a_vm_that_was_migrated_is_told_from_a_foreign_one(make: Make) -> None:
     models = make(2, 2)
     assert models.apply().exit_code == 0

@@ -54,6 +54,12 @@ def test_a_vm_knows_its_card_by_id_only(inventory: Path) -> None:
     assert aliases(site, "vm-gpu") == {"10de:2204": ("one",)}
 
 
+def test_a_vm_of_a_pool_calls_its_card_by_the_pool(inventory: Path) -> None:
+    text = inventory.read_text().replace(", drives_console: true }", " }\n    card_pools: { any: [one] }")
+    inventory.write_text(text.replace("gpus: [one]", "gpus: [any]"))
+    assert aliases(load(inventory), "vm-gpu") == {"10de:2204": ("any",)}
+
+
 def test_the_site_is_asked_once_and_hosts_without_an_answer_are_named(tmp_path: Path) -> None:
     world = World(tmp_path)
     site = world.site()

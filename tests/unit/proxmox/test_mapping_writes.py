@@ -17,6 +17,8 @@ PATH = "/cluster/mapping/pci"
 OURS, OTHERS = "node=pve1,path=0000:02:00,id=10de:2204", "node=pve2,path=0000:03:00,id=10de:2204"
 CREATE = Request("POST", PATH, {"id": "gpu", "description": "ours", "map": [OURS]})
 UPDATE = Request("PUT", f"{PATH}/gpu", {"map": [OURS], "digest": "stale"})
+OURS_TOO = "node=pve1,path=0000:04:00,id=10de:2204"
+POOL = Request("PUT", f"{PATH}/gpu", {"map": [OURS, OURS_TOO], "digest": "stale"})
 REMOVE = Request("PUT", f"{PATH}/gpu", {"map": [OTHERS], "digest": "stale"})
 
 
@@ -27,6 +29,7 @@ REMOVE = Request("PUT", f"{PATH}/gpu", {"map": [OTHERS], "digest": "stale"})
         (UPDATE, [OTHERS], [OTHERS, OURS]),
         (UPDATE, ["node=pve1,path=0000:09:00"], [OURS]),
         (UPDATE, [], [OURS]),
+        (POOL, [OTHERS, OURS], [OTHERS, OURS, OURS_TOO]),
         (REMOVE, [OTHERS, OURS], [OTHERS]),
         (REMOVE, [OURS], None),
         (Request("DELETE", f"{PATH}/gpu"), [], None),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from provision.api.domains import domains
 from provision.contracts.domain import Domain
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Lease, Reservation
+from provision.dhcp.contract import Capabilities, Lease, Reservation
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.file import File
 from provision.inventory.models.site import Dhcp
@@ -30,6 +30,7 @@ OTHERS = FileText("/etc/ethers")
 class Ethers:
     """Reads `mac address name` from files; ours are named after their hosts."""
 
+    capabilities: ClassVar[Capabilities] = Capabilities(acts_at_once=False, in_range=True, persists=True)
     system: str
     prefix: str
 

@@ -10,7 +10,7 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store, Write
-from provision.testing.model_definitions import definition
+from provision.testing.model_definitions import OWNED, definition, of_release
 
 CRD = definition("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies")
 NFD_CRD = definition("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", "nodefeatures", "Namespaced")
@@ -97,7 +97,7 @@ class GpuOperator:
             body = {
                 "apiVersion": "nvidia.com/v1",
                 "kind": "ClusterPolicy",
-                "metadata": {"name": "cluster-policy"},
+                "metadata": {"name": "cluster-policy", **of_release(self.chart, self.namespace)},
             }
             store.seed({**body, "spec": {}})
         state = "notReady" if waiting else "ready"
@@ -118,12 +118,12 @@ class GpuOperator:
             pod = (self.namespace, f"{TOOLKIT}-{name}")
             if store.get(store.kind("Node"), ("", name)) is None or store.get(store.kind("Pod"), pod):
                 continue
-            metadata = {"name": pod[1], "namespace": self.namespace, "labels": {"app": TOOLKIT}}
+            metadata = {"name": pod[1], "namespace": self.namespace, "labels": {"app": TOOLKIT}, **OWNED}
             spec = {"nodeName": name, "containers": []}
             store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def _keep(self, store: Store, api: str, kind: str, name: str, spec: Mapping[str, Any]) -> None:
-        metadata = {"name": name, "namespace": self.namespace}
+        metadata = {"name": name, "namespace": self.namespace, **OWNED}
         if store.get(store.kind(kind), (self.namespace, name)) is None:
             store.seed({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec})
 
@@ -161,7 +161,7 @@ class GpuOperator:
             node = store.update(kind, place, made, Write("gpu-operator"))
         if plugin and not self._waits(name):
             pod_name = f"{PLUGIN}-{name}"
-            pod = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}}
+            pod = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}, **OWNED}
             if store.get(store.kind("Pod"), (self.namespace, pod_name)) is None:
                 spec = {"nodeName": name, "containers": []}
                 running = {"name": PLUGIN, "state": {"running": {"startedAt": store.now()}}}

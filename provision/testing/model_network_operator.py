@@ -10,7 +10,7 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store, Write
-from provision.testing.model_definitions import definition
+from provision.testing.model_definitions import OWNED, definition
 
 PLUGIN = "rdma-shared-dp"
 PLUGIN_SET = "rdma-shared-dp-ds"
@@ -122,7 +122,7 @@ class NetworkOperator:
                 "spec": {"nodeSelector": {NIC_LABEL: "true"}, "containers": []},
             }
             spec = {"selector": {"matchLabels": {"app": PLUGIN}}, "template": pods}
-            metadata = {"name": name, "namespace": self.namespace}
+            metadata = {"name": name, "namespace": self.namespace, **OWNED}
             store.seed({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec})
 
     def _label(self, store: Store, name: str) -> None:
@@ -163,7 +163,7 @@ class NetworkOperator:
             }
         kind, place = store.kind("Pod"), (self.namespace, pod_name)
         if store.get(kind, place) is None:
-            metadata = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}}
+            metadata = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}, **OWNED}
             spec = {"nodeName": name, "containers": []}
             store.seed(
                 {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}

@@ -11,19 +11,20 @@ from pydantic import SecretStr
 from provision.api import Options
 from provision.api.domains import load_inventory
 from provision.connections.contracts import KeyPair
-from provision.contracts.remedy import ApiCall
+from provision.contracts.remedy import ApiCall, Impossible
 from provision.contracts.resource import Resource, remedy_of
 from provision.contracts.role import Context, Role
 from provision.engine.generated import GeneratedValues
 from provision.gpu.roles import gpu_operator
 from provision.inventory import Inventory, Subject
-from provision.kube.names import API
+from provision.kube.names import API, labels_of
 from provision.kube.ownership import HOMES
 from provision.kube.releases import Release
 from provision.rdma.roles import network_operator
 from provision.rdma.roles.network_operator import MULTUS
 from provision.sharing.roles import gpu_sharing
 from provision.testing.model_cluster import ModelCluster
+from provision.testing.model_definitions import OWNED, definition, of_release
 from provision.testing.model_gpu_operator import NFD_CRD
 from provision.testing.model_host import ModelFile
 from tests.model.test_sharing_playbook import SwitchedSite
@@ -249,6 +250,89 @@ def test_an_operator_of_somebody_else_is_never_removed(tmp_path: Path, namespace
     assert cluster.writes() == []
 
 
+RULE = {
+    "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+    "kind": "NodeFeatureRule",
+    "metadata": {"name": "fabric"},
+    "spec": {"rules": []},
+}
+NICS = {
+    "apiVersion": "mellanox.com/v1alpha1",
+    "kind": "MacvlanNetwork",
+    "metadata": {"name": "storage"},
+    "spec": {"networkNamespace": "bench"},
+}
+
+
+def pod_in(namespace: str, **metadata: object) -> dict[str, object]:
+    place = {"name": "of-a-colleague", "namespace": namespace, **metadata}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": place, "spec": {"containers": []}}
+
+
+@pytest.mark.parametrize(
+    ("section", "body", "name"),
+    [
+        (GPU, pod_in("gpu-operator"), "pods/of-a-colleague in gpu-operator"),
+        (GPU, RULE, "nodefeaturerules.nfd.k8s-sigs.io/fabric"),
+        (RDMA, pod_in("nvidia-network-operator"), "pods/of-a-colleague in nvidia-network-operator"),
+        (RDMA, NICS, "macvlannetworks.mellanox.com/storage"),
+    ],
+)
+def test_what_others_would_lose_keeps_the_operator(
+    tmp_path: Path, section: str, body: dict[str, object], name: str
+) -> None:
+    cluster = new_cluster()
+    apply(cluster, load(tmp_path, section))
+    if body is RULE:
+        cluster.define(definition("nfd.k8s-sigs.io", "v1alpha1", "NodeFeatureRule", "nodefeaturerules"))
+    cluster.store.seed(body)
+    none = load(tmp_path)
+    first, *others = going(cluster, none)
+    remedy = remedy_of(first, ask(cluster, *first.queries()))
+    assert isinstance(remedy, Impossible)
+    assert (remedy.diagnostic.code, remedy.diagnostic.evidence) == ("OPERATOR_HAS_FOREIGN", (name,))
+    assert others, "nothing of the operator goes before it"
+    kind = cluster.store.kind(str(body["kind"]))
+    place = body["metadata"]
+    assert isinstance(place, dict)
+    cluster.store.delete(kind, (place.get("namespace", ""), place["name"]))
+    apply(cluster, none)
+    assert left(cluster, none) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_foreign"),
+    [
+        ({"annotations": {"helm.sh/hook": "post-delete"}}, False),
+        (of_release("gpu-operator", "gpu-operator"), False),
+        (of_release("of-others", "gpu-operator"), True),
+        (OWNED, False),
+        ({"labels": labels_of("gpu_operator")}, False),
+        ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, True),
+    ],
+)
+def test_only_what_nobody_of_the_operator_made_is_foreign(
+    tmp_path: Path, metadata: dict[str, object], is_foreign: bool
+) -> None:
+    cluster = new_cluster()
+    apply(cluster, load(tmp_path, GPU))
+    cluster.store.seed(pod_in("gpu-operator", **metadata))
+    first, *_ = going(cluster, load(tmp_path))
+    seen = [change.path for change in changes(cluster, first)]
+    assert seen == ["pods/of-a-colleague in gpu-operator"] * is_foreign
+
+
+def test_a_node_feature_of_another_namespace_is_foreign(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    apply(cluster, load(tmp_path, GPU))
+    metadata = {"name": "probe", "namespace": "colleague"}
+    body = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": metadata}
+    cluster.store.seed(body)
+    first, *_ = going(cluster, load(tmp_path))
+    seen = [change.path for change in changes(cluster, first)]
+    assert seen == ["nodefeatures.nfd.k8s-sigs.io/probe in colleague"], "those of operands are not"
+
+
 def test_a_removal_needs_consent(tmp_path: Path) -> None:
     cluster = new_cluster()
     apply(cluster, load(tmp_path, GPU, RDMA))
@@ -290,6 +374,32 @@ def test_whole_sections_that_are_taken_out_are_removed_with_consent(tmp_path: Pa
     assert site.cluster.get("Namespace", "gpu-operator") is None
     assert site.cluster.get("Namespace", "kai-scheduler") is None
     assert site.plan().empty
+
+
+def test_a_pod_of_somebody_else_stays_with_the_operator(tmp_path: Path) -> None:
+    site = SwitchedSite(tmp_path, NODES, tail=GPU)
+    assert site.apply(CONSENT).exit_code == 0
+    site.cluster.store.seed(pod_in("gpu-operator"))
+    site.declare(tmp_path, NODES)
+    for _ in range(2):
+        site.cluster.requests.clear()
+        report = site.apply(CONSENT)
+        codes = {d.code for step in report.steps for d in step.diagnostics}
+        assert (report.exit_code != 0, codes) == (True, {"OPERATOR_HAS_FOREIGN"})
+        assert site.cluster.writes() == []
+    assert site.cluster.get("Pod", "of-a-colleague", "gpu-operator") is not None
+    assert site.cluster.get("HelmChart", "gpu-operator", "kube-system") is not None
+
+
+def test_destroy_keeps_the_cluster_of_what_others_made(tmp_path: Path) -> None:
+    site = SwitchedSite(tmp_path, NODES, tail=GPU)
+    assert site.apply(CONSENT).exit_code == 0
+    site.cluster.store.seed(pod_in("gpu-operator"))
+    site.cluster.requests.clear()
+    report = site.destroy(Options(allow=CONSENT.allow | {"delete"}))
+    outcomes = {step.id.role: str(step.outcome) for step in report.steps}
+    assert outcomes == {"gpu_operator": "failed", "k3s_agent": "blocked", "k3s_server": "blocked"}
+    assert site.cluster.writes() == []
 
 
 def test_a_cluster_that_was_never_started_has_nothing_to_remove(tmp_path: Path) -> None:

@@ -40,13 +40,15 @@ from provision.kube.names import API, PRIVILEGED, has_cluster, is_member
 from provision.kube.node_features import NFD_CRDS, NFD_TRACES
 from provision.kube.ownership import FEATURES, home_labels, homes_on, is_ours, left_homes
 from provision.kube.queries import ServerVersion, object_query
+from provision.kube.resources.foreign import ForeignContents
 from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, kube_object
 
 ROLE_NAME = "gpu_operator"
 CHART = "gpu-operator"
 REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
-CRDS = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
+CRDS = {"clusterpolicies.nvidia.com": "v1", "nvidiadrivers.nvidia.com": "v1alpha1"}
+"""What the chart defines, with the version of each."""
 SOURCE = ("gpu", "operator")
 
 
@@ -188,9 +190,11 @@ def retired(context: Context) -> Sequence[Resource]:
 def _gone(
     inventory: Inventory, namespace: str, *, has_nfd: bool, risks: tuple[Effect, ...] = ()
 ) -> Iterator[Resource]:
-    """Yield what goes with the operator."""
+    """Yield what goes with the operator, after a look at what others would lose with it."""
+    definitions = {**CRDS, **(NFD_CRDS if has_nfd else {})}
+    yield ForeignContents(API, CHART, namespace, tuple(definitions.items()))
     yield helm_absent(inventory, CHART, namespace, risks)
-    for name in (*CRDS, *(NFD_CRDS if has_nfd else ())):
+    for name in definitions:
         yield KubeAbsent(API, CRD, "", name)
     # What HAMi's plugin offers has the same name.
     is_offered = inventory.sharing is not None and inventory.sharing.mode == "hami"

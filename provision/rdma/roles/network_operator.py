@@ -29,6 +29,7 @@ from provision.kube.node_features import NFD_CRDS, NFD_TRACES
 from provision.kube.ownership import FEATURES, home_labels, homes_on, is_ours, left_homes
 from provision.kube.queries import ServerVersion, object_query
 from provision.kube.resources.declared_release import INSTALL_SECONDS
+from provision.kube.resources.foreign import ForeignContents
 from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
 from provision.rdma.facts import resolve
@@ -61,9 +62,9 @@ ROLE_NAME = "network_operator"
 CHART = "network-operator"
 OWN_NAMESPACE = "nvidia-network-operator"
 REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
-CRDS = (
-    *(
-        f"{plural}.mellanox.com"
+CRDS = {
+    **{
+        f"{plural}.mellanox.com": "v1alpha1"
         for plural in (
             "macvlannetworks",
             "hostdevicenetworks",
@@ -71,10 +72,11 @@ CRDS = (
             "nicnodepolicies",
             "nicclusterpolicies",
         )
-    ),
-    "ippools.nv-ipam.nvidia.com",
-    "cidrpools.nv-ipam.nvidia.com",
-)
+    },
+    "ippools.nv-ipam.nvidia.com": "v1alpha1",
+    "cidrpools.nv-ipam.nvidia.com": "v1alpha1",
+}
+"""What the chart and the operator define, with the version of each."""
 SOURCE = ("rdma", "operator")
 MULTUS = f"{CONFIGURATION}/00-multus.conf"
 _FIXED_CNI_FOLDER = {28: 15, 29: 10, 30: 6, 31: 2}
@@ -328,11 +330,13 @@ def _gone(
 ) -> Iterator[Resource]:
     """Yield what goes with the operator: while it lives, it takes networks, Multus and its file away."""
     selector = selector_of(ROLE_NAME)
+    definitions = {**CRDS, **(NFD_CRDS if has_nfd else {})}
+    yield ForeignContents(API, CHART, namespace, tuple(definitions.items()))
     yield KubePruned(API, MACVLAN, "", selector, (), risks=risks)
     yield KubePruned(API, POOL, "", selector, ())
     yield KubeAbsent(API, POLICY, "", POLICY_NAME, risks=risks)
     yield helm_absent(inventory, CHART, namespace, risks)
-    for name in (*CRDS, *(NFD_CRDS if has_nfd else ())):
+    for name in definitions:
         yield KubeAbsent(API, CRD, "", name)
     prefixes = (f"{PREFIX}/", "network.nvidia.com/", *(NFD_TRACES if has_nfd else ()))
     yield NodeTraces(API, ROLE_NAME, prefixes)

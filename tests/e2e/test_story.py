@@ -22,6 +22,7 @@ import pytest
 from tests.e2e.evidence import USUAL, namespace, watch
 from tests.e2e.sweep import Parts, sweep
 from tests.e2e.vandals import COSTLY
+from tests.traces import scan
 
 pytestmark = [
     pytest.mark.root,
@@ -350,6 +351,12 @@ def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:
     assert story.api("/nodes/pve/storage/local-disks/content") == []
     assert not story.ssh(ROUTER, "grep -rhi 198.18.0.1[123] /etc/dnsmasq.d || true").strip()
     assert not story.ssh(HYPERVISOR, "ls /var/lib/vz/snippets").strip()
+    # With its hosts, no place that the code names is left: files of cards and boot, notes, private keys.
+    assert story.ssh(HYPERVISOR, scan()).strip() != ""
+    result = story.provision("destroy", INVENTORY, "--yes", "--host")
+    assert result.returncode == 0, ended(result)
+    for machine in (HYPERVISOR, ROUTER):
+        assert story.ssh(machine, scan()).strip() == ""
 
 
 def test_91_the_lab_goes_and_leaves_nothing(story: Story) -> None:

@@ -340,3 +340,28 @@ def test_who_holds_a_lock_is_read_from_the_kernels_table(shell: str, tmp_path: P
         script += [functions, "provision_apt_holder || echo nobody"]
     frame = run(shell, "\n".join(script))
     assert frame.stdout.decode().splitlines() == [holder or "nobody" for *_, holder in HOLDERS]
+
+
+def test_a_holder_is_seen_while_locks_of_others_come_and_go(shell: str, tmp_path: Path) -> None:
+    """The kernel's table changes between two reads of it; the holder is in each of them."""
+    for lock in LOCKS:
+        path = tmp_path / "var" / lock
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    others = os.fork()
+    if others == 0:
+        while True:
+            files = [(tmp_path / f"other-{index}").open("w") for index in range(40)]
+            for file in files:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            for file in files:
+                file.close()
+    try:
+        with held(tmp_path / "var" / LOCKS[0], 300, tmp_path / "asked", 1):
+            script = "n=0; while [ $n -lt 150 ]; do n=$((n + 1)); provision_apt_holder || echo nobody; done"
+            done = f"echo x >{tmp_path}/asked"
+            frame = run(shell, "\n".join((SHELL.replace("/var/", f"{tmp_path}/var/"), script, done)))
+    finally:
+        os.kill(others, 9)
+        os.waitpid(others, 0)
+    assert frame.stdout.count(b" (") == 150, frame.stdout

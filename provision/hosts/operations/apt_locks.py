@@ -16,23 +16,28 @@ export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l
 provision_apt_wait=600 provision_apt_said=0
 
 # Who holds a lock of apt or dpkg: PID and name. The kernel lists locks by inode, which two filesystems may
-# share: the holder has the file open, too.
+# share: the holder has the file open, too. The list is read at once: a shell reads line by line from a place
+# in the file, and misses lines while others take and free locks.
 provision_apt_holder() {
+    locks=$(cat /proc/locks 2>/dev/null) || return 1
     for lock in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock \
         /var/cache/apt/archives/lock; do
         inode=$(stat -L -c %i "$lock" 2>/dev/null) || continue
-        while read -r _ first second third fourth fifth _; do
-            if [ "$first" = '->' ]; then continue; fi
-            case $fifth in *:"$inode") ;; *) continue ;; esac
-            for open in /proc/"$fourth"/fd/*; do
-                if [ "$open" -ef "$lock" ]; then
-                    name=
-                    { read -r name <"/proc/$fourth/comm"; } 2>/dev/null || :
-                    printf '%s (%s)\n' "$fourth" "${name:-unknown}"
-                    return 0
-                fi
+        printf '%s\n' "$locks" | {
+            while read -r _ first second third fourth fifth _; do
+                if [ "$first" = '->' ]; then continue; fi
+                case $fifth in *:"$inode") ;; *) continue ;; esac
+                for open in /proc/"$fourth"/fd/*; do
+                    if [ "$open" -ef "$lock" ]; then
+                        name=
+                        { read -r name <"/proc/$fourth/comm"; } 2>/dev/null || :
+                        printf '%s (%s)\n' "$fourth" "${name:-unknown}"
+                        exit 0
+                    fi
+                done
             done
-        done </proc/locks
+            exit 1
+        } && return 0
     done 2>/dev/null
     return 1
 }
